@@ -1,0 +1,105 @@
+"""How a run begins: open or make the store, check that flags and crawl.yaml agree, add seeds, mend the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crawler import config, rehydrate, urls
+from crawler.config import Settings
+from crawler.errors import StoreError, UsageError
+from crawler.files import Files
+from crawler.frontier import Frontier, in_parts
+from crawler.records import Try
+from crawler.store import FOLDERS, Store, new_settings, open_store
+from crawler.terms import check_proxy
+
+HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
+
+
+def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
+    """The settings of a store that is ready for workers, with the given URLs waiting in it."""
+    spelled = [spell_seed(seed, ()) for seed in seeds]
+    files = Files(root, me)
+    store = Store(root, files)
+    if _is_new(root, store):
+        _make(root, store, new_settings(given), bool(seeds))
+    store = open_store(root, files)
+    settings = store.settings()
+    _check_agreement(root, settings, given)
+    _check_together(settings)
+    files.share_mode()
+    files.durable = settings.durable
+    if rehydrate.is_needed(store, settings):
+        with store.alone("rehydrating the store"):
+            if rehydrate.is_needed(store, settings):
+                rehydrate.rehydrate(store, settings, show)
+    _add(store, settings, [spell_seed(seed, settings.tracking) for seed in spelled])
+    return settings
+
+
+def spell_seed(seed: str, tracking: Sequence[str]) -> str:
+    """A URL that the user gave, in its one spelling."""
+    spelled = urls.spell(seed, tracking=tracking)
+    if spelled is None:
+        hint = f"did you mean https://{seed}?" if urls.spell(f"https://{seed}") and "://" not in seed else "it must be http or https"
+        raise UsageError(f"{seed!r} is not a URL that can be crawled; {hint}")
+    return spelled
+
+
+def _is_new(root: Path, store: Store) -> bool:
+    if root.is_file():
+        raise StoreError(f"{root} is a file, not a folder; name the store's folder")
+    if not root.exists() and not root.absolute().parent.is_dir():
+        raise StoreError(f"{root.absolute().parent} does not exist; is the mount there? (the store's own folder is made for you)")
+    return not root.exists() or not store.exists()
+
+
+def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None:
+    _check_together(settings)
+    has_pages = bool(store.files.names("links"))
+    if not has_seeds and not has_pages:
+        raise UsageError(f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/")
+    strange = sorted(set(store.files.names("")) - HARMLESS)
+    if strange:
+        raise StoreError(f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one")
+    try:
+        root.mkdir(exist_ok=True)
+        store.files.share_mode()
+        with store.alone("making the store"):
+            if not store.exists():
+                store.make(settings)
+                if has_pages:
+                    store.files.create(rehydrate.MARK)
+    except OSError as error:
+        raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
+
+
+def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
+    for name in config.contradictions(settings, given):
+        stored, wanted = config.show(getattr(settings, name)), config.show(given[name])
+        raise UsageError(
+            f"{name} is {stored} in {root}/crawl.yaml, but {wanted} was asked for; "
+            "leave the flag out, or edit crawl.yaml while no machine runs"
+        )
+
+
+def _check_together(settings: Settings) -> None:
+    """What no single setting can know."""
+    if settings.proxy:
+        try:
+            check_proxy(settings.proxy, settings.fetcher)
+        except ValueError as error:
+            raise UsageError(f"proxy is {settings.proxy}: {error}") from error
+    if settings.patience < 4 * settings.pulse:
+        raise UsageError(f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)")
+
+
+def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> None:
+    """Seeds are remembered first: from there a lost frontier finds them again."""
+    frontier = Frontier(store.files, settings)
+    for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):
+        store.add_seeds(task.url for task in part)
+        frontier.hand_over(part)
+        frontier.flush()

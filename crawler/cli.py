@@ -1,0 +1,208 @@
+"""Arguments to calls, errors to exit codes. Only this module prints and exits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from crawler import __version__, config, demo, errors, rehydrate, report
+from crawler.begin import begin
+from crawler.errors import CrawlerError, StoreError, UsageError
+from crawler.files import Files
+from crawler.logs import Logs, log
+from crawler.machine import Machine, Plan
+from crawler.store import open_store
+
+EXAMPLES = {
+    "run": "example: crawler run /mnt/shared/crawl https://example.org/ --scope host --depth 3",
+    "status": "example: crawler status /mnt/shared/crawl --json | jq .waiting",
+    "rehydrate": "example: crawler rehydrate /mnt/shared/crawl",
+    "demo": "example: crawler demo /tmp/demo --workers 4",
+}
+
+# flag, setting, how argparse reads it
+SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
+    (("-d", "--depth"), "depth", {"metavar": "N"}),
+    (("-w", "--delay"), "delay", {"metavar": "SECONDS"}),
+    (("--scope",), "scope", {"metavar": "page|prefix|host|domain|any"}),
+    (("--include",), "include", {"metavar": "RE", "action": "append"}),
+    (("--exclude",), "exclude", {"metavar": "RE", "action": "append"}),
+    (("--order",), "order", {"metavar": "bfs|dfs"}),
+    (("--limit",), "limit", {"metavar": "PAGES"}),
+    (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),
+    (("-U", "--user-agent"), "user_agent", {"metavar": "TEXT"}),
+    (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
+    (("--max-size",), "max_size", {"metavar": "SIZE"}),
+    (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
+    (("--proxy",), "proxy", {"metavar": "URL"}),
+    (("--connect-to",), "connect_to", {"metavar": "HOST:PORT:ADDR:PORT", "action": "append"}),
+    (("--allow-private",), "allow_private", {"action": "store_true", "default": None}),
+    (("--no-robots",), "robots", {"action": "store_false", "default": None}),
+    (("--shards",), "shards", {"metavar": "N"}),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with our one sentence and exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        """Stop with a sentence about usage."""
+        raise UsageError(f"{message}; `{self.prog} --help` tells more")
+
+
+def main() -> NoReturn:
+    """The `crawler` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command; the exit code."""
+    try:
+        options = parser().parse_args(args)
+        return int(options.command(options))
+    except CrawlerError as error:
+        print(f"crawler: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that closing stdout says nothing either
+        return errors.OVER
+    except KeyboardInterrupt:
+        return errors.STOPPED
+
+
+def parser() -> Parser:
+    """All commands and flags."""
+    top = Parser(prog="crawler", description="A web crawler for several machines and one shared folder.")
+    top.add_argument("--version", action="version", version=f"crawler {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _run_flags(_command(commands, "run", "crawl into a store, or go on with one", run_crawl))
+    status = _command(commands, "status", "how a crawl stands", show_status)
+    status.add_argument("--json", action="store_true", help="for scripts")
+    _command(commands, "rehydrate", "make the frontier again from the saved links", run_rehydrate)
+    demo.flags(_command(commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False))
+    return top
+
+
+def _command(commands: Any, name: str, help: str, call: Any, store: bool = True) -> Parser:
+    made: Parser = commands.add_parser(name, help=help, description=help + ".", epilog=EXAMPLES[name])
+    made.set_defaults(command=call)
+    if store:
+        made.add_argument("store", type=Path, metavar="STORE", help="the shared folder")
+    return made
+
+
+def _run_flags(made: Parser) -> None:
+    made.add_argument("urls", nargs="*", metavar="URL", help="where to begin")
+    made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
+    made.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
+    made.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting by name; repeatable")
+    group = made.add_argument_group("settings (kept in the store; the first run decides)")
+    for flags, name, how in SETTING_FLAGS:
+        default = config.show(getattr(config.Settings(), name))
+        more = "repeatable" if how.get("action") == "append" else f"default {default}"
+        help = f"{config.HELP[name]} ({more})" if "metavar" in how else config.HELP[name]
+        group.add_argument(*flags, dest=f"set_{name}", help="do not obey robots.txt" if name == "robots" else help.replace("%", "%%"), **how)
+    here = made.add_argument_group("this machine (may differ from machine to machine)")
+    here.add_argument("-j", "--workers", type=_whole, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)")
+    here.add_argument("-t", "--threads", type=_whole, default=16, metavar="N", help="visitors per worker (default 16)")
+    here.add_argument("--time-limit", type=_duration, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d")
+    here.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
+    here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
+
+
+def _whole(given: str) -> int:
+    try:
+        return int(config.whole(1, 1024)(given))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
+
+
+def _duration(given: str) -> float:
+    try:
+        return config.duration(given)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
+
+
+def run_crawl(options: argparse.Namespace) -> int:
+    """`crawler run`."""
+    given = given_settings(options)
+    seeds = [*options.urls, *_input_urls(options.input_file)]
+    logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
+    try:
+        logs.begin()
+    except OSError as error:
+        raise UsageError(f"the log file {options.log_file} cannot be written ({error.strerror}); name another") from error
+    settings = begin(options.store, given, seeds, secrets.token_hex(4), log.warning)
+    if not settings.robots:
+        log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
+    root = options.store.absolute()
+    plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
+    code = Machine(plan, settings).run()
+    if not options.quiet:
+        print(_last_word(root, code))
+    return code
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given: -c FILE, then --set, then flags."""
+    given: dict[str, Any] = {}
+    if options.config:
+        try:
+            given |= config.parse(Path(options.config).read_text("utf-8"), options.config)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
+    for item in options.set:
+        name, value = config.pair(item)
+        given[name] = config.check_one(name, value, f"--set {item}")
+    for flags, name, _ in SETTING_FLAGS:
+        value = getattr(options, f"set_{name}")
+        if value is not None:
+            given[name] = config.check_one(name, value, flags[-1])
+    return given
+
+
+def _input_urls(file: str | None) -> list[str]:
+    if file is None:
+        return []
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read ({error}); name a text file with one URL a line") from error
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _last_word(root: Path, code: int) -> str:
+    found = report.status(open_store(root))
+    refused = sum(found["refusals"].values())
+    return (
+        f"{errors.EXIT_CODES[code].partition(';')[0]}; {found['pages']:,} pages, {found['redirects']:,} redirects, "
+        f"{refused:,} refusals, {found['waiting']:,} waiting in {root}"
+    )
+
+
+def show_status(options: argparse.Namespace) -> int:
+    """`crawler status`."""
+    found = report.status(open_store(options.store))
+    print(json.dumps(found) if options.json else report.as_text(found))
+    return errors.OVER
+
+
+def run_rehydrate(options: argparse.Namespace) -> int:
+    """`crawler rehydrate`."""
+    store = open_store(options.store, Files(options.store, secrets.token_hex(4)))
+    settings = store.settings()
+    store.files.share_mode()
+    try:
+        with store.alone("rehydrating the store"):
+            rehydrate.rehydrate(store, settings, print)
+    except OSError as error:
+        raise StoreError(f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions") from error
+    return errors.OVER

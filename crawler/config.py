@@ -1,0 +1,236 @@
+"""crawl.yaml: every setting with its default, its check and its one line of help.
+
+What all machines must agree on is here and lives in the store; what may differ per machine is a flag.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import yaml
+
+from crawler import __version__, urls
+from crawler.errors import UsageError
+from crawler.records import FOLLOWED, LINK_KINDS
+from crawler.terms import check_connect_to, check_header, check_proxy
+
+Check = Callable[[Any], Any]
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def duration(value: Any) -> float:
+    """Seconds: 90, "90s", "1.5m", "2h", "1d"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
+    if not found or isinstance(value, bool):
+        raise ValueError("must be a duration such as 30s, 5m, 2h or 1d")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def size(value: Any) -> int:
+    """Bytes: 4096, "512K", "10M", "1G"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", str(value).strip().upper())
+    if not found or isinstance(value, bool):
+        raise ValueError("must be a size such as 500K, 10M or 1G")
+    return int(float(found[1]) * BYTES[found[2]])
+
+
+def whole(least: int, most: int = 1 << 40) -> Check:
+    """A whole number within bounds."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)) or not least <= int(value) <= most:
+            raise ValueError(f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else ""))
+        return int(value)
+
+    return check
+
+
+def choice(*allowed: str) -> Check:
+    """One of a few words."""
+
+    def check(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError("must be one of " + ", ".join(allowed))
+        return str(value)
+
+    return check
+
+
+def yes_no(value: Any) -> bool:
+    """true or false, as YAML or as a word."""
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise ValueError("must be true or false")
+    return words[str(value).lower()]
+
+
+def text(value: Any) -> str:
+    """One line of text."""
+    if not isinstance(value, str) or not value.strip() or re.search(r"[\x00-\x1f\x7f]", value):
+        raise ValueError("must be one line of text")
+    return value.strip()
+
+
+def optional(check: Check) -> Check:
+    """As `check`, or null for none."""
+    return lambda value: None if value is None or value in ("null", "none") else check(value)
+
+
+def several(check: Check) -> Check:
+    """A list; a single value counts as a list of one."""
+
+    def check_all(value: Any) -> tuple[Any, ...]:
+        return tuple(check(item) for item in (value if isinstance(value, list | tuple) else [value]))
+
+    return check_all
+
+
+def regex(value: Any) -> str:
+    """A regular expression that compiles."""
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"must be a regular expression ({error})") from error
+    return str(value)
+
+
+def by(check: Callable[[str], object]) -> Check:
+    """A line of text that another part of the program understands."""
+
+    def check_text(value: Any) -> str:
+        check(text(value))
+        return text(value)
+
+    return check_text
+
+
+def setting(default: Any, check: Check, help: str) -> Any:
+    """A field of Settings with its check and its line of help."""
+    return field(default=default, metadata={"check": check, "help": help})
+
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration of a crawl."""
+
+    # What to crawl
+    scope: str = setting("any", choice("page", "prefix", "host", "domain", "any"), "how far from the seeds links are followed")
+    depth: int | None = setting(None, optional(whole(0)), "links away from a seed; null is no limit")
+    include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found")
+    exclude: tuple[str, ...] = setting((), several(regex), "do not follow URLs in which one of these is found")
+    order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
+    limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit")
+    max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit")
+    types: tuple[str, ...] = setting(("text/html", "application/xhtml+xml"), several(text), "content types that are kept")
+    follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
+    nofollow: bool = setting(False, yes_no, "obey rel=nofollow and the meta robots nofollow of pages")
+    tracking: tuple[str, ...] = setting(urls.TRACKING, several(text), "query parameters that are dropped from every URL")
+    # Manners
+    delay: float = setting(1.0, duration, "seconds from the end of one answer to the next request to its host")
+    max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed")
+    robots: bool = setting(True, yes_no, "obey robots.txt")
+    user_agent: str = setting(f"folder-crawler/{__version__}", text, "who we say we are; its first word is looked up in robots.txt")
+    retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass")
+    retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each")
+    # One request
+    fetcher: str = setting("curl", choice("curl", "requests"), "what asks")
+    timeout: float = setting(30.0, duration, "for a whole request")
+    connect_timeout: float = setting(10.0, duration, "for the connection")
+    first_byte: float = setting(20.0, duration, "until the answer begins")
+    max_size: int = setting(10 << 20, size, "of a body after decompression; larger ones are refused")
+    headers: tuple[str, ...] = setting((), several(by(check_header)), "sent to the seeds' hosts only, but for Accept-*, DNT and From")
+    proxy: str | None = setting(None, optional(by(check_proxy)), "asks through this proxy; none is taken from the environment")
+    connect_to: tuple[str, ...] = setting((), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; empty HOST:PORT match all")
+    allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
+    # The store and the machines
+    parser: str = setting("lexbor", choice("lexbor", "html5lib"), "what reads the pages")
+    durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
+    shards: int = setting(64, whole(1, 4096), "parts of all hosts; fixed once the store is made")
+    spread: str = setting("host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0")
+    pulse: float = setting(2.0, duration, "seconds between a worker's signs of life")
+    patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
+
+
+CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
+HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
+FIXED = ("shards", "spread", "tracking")
+
+
+def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The given settings with their checked values; a wrong or misspelt one stops with a sentence."""
+    return {name: check_one(name, value, where) for name, value in given.items()}
+
+
+def check_one(name: str, value: Any, where: str) -> Any:
+    """One setting's checked value."""
+    if name not in CHECKS:
+        near = difflib.get_close_matches(str(name), CHECKS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "`crawler run --help` lists them"
+        raise UsageError(f"{where}: there is no setting {name!r}; {hint}")
+    try:
+        return CHECKS[name](value)
+    except ValueError as error:
+        raise UsageError(f"{where}: {name} is {value!r}: {error}") from error
+
+
+def parse(data: str, where: str) -> dict[str, Any]:
+    """The settings in a YAML text, checked."""
+    try:
+        loaded = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise UsageError(f"{where} must be lines of `setting: value`, not a {type(loaded).__name__}")
+    return check(loaded, where)
+
+
+def pair(given: str) -> tuple[str, Any]:
+    """KEY=VALUE of --set, the value read as YAML."""
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise UsageError(f"--set {given}: write KEY=VALUE, such as delay=2s")
+    try:
+        return name.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name.strip(), value
+
+
+def render(settings: Settings) -> str:
+    """crawl.yaml: all settings, so that a later version's defaults do not change a crawl that runs."""
+    lines = ["# The settings of this crawl, the same for every machine. Edit it while no machine runs.\n"]
+    for item in fields(Settings):
+        value = getattr(settings, item.name)
+        lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
+        if isinstance(value, tuple):
+            lines.append(f"{item.name}: {yaml.safe_dump(list(value), default_flow_style=True, width=1 << 20)}")
+        else:
+            lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
+    return "".join(lines)
+
+
+def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:
+    """The names of the given settings whose value is not the stored one."""
+    return [name for name, value in given.items() if getattr(stored, name) != value]
+
+
+def show(value: Any) -> str:
+    """A value as a person would write it."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(str, value)) + "]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _one_line(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{problem} in line {mark.line + 1}" if mark else str(problem)

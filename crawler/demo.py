@@ -1,0 +1,83 @@
+"""The demo: an embedded web on loopback, crawled for real, and proved complete by comparing with what it must contain."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from crawler import errors
+from crawler.errors import UsageError
+from crawler.web import DemoWeb
+from crawler.web_expected import compare
+from crawler.web_server import asked_twice, read_log, serve
+
+SEED = 1
+
+
+def flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of `crawler demo`."""
+    parser.add_argument("store", type=Path, nargs="?", default=Path("demo/store"), metavar="STORE", help="made anew (default demo/store)")
+    parser.add_argument("--hosts", type=int, default=300, metavar="N", help="hosts in the web (default 300)")
+    parser.add_argument("--pages", type=int, default=4000, metavar="N", help="pages in the web (default 4000)")
+    parser.add_argument("-j", "--workers", type=int, default=4, metavar="N", help="processes (default 4)")
+    parser.add_argument("--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to")
+
+
+def run(options: argparse.Namespace) -> int:
+    """`crawler demo`."""
+    web = DemoWeb(hosts=options.hosts, pages=options.pages, seed=SEED)
+    if options.serve:
+        return _serve(web, options.serve)
+    return _crawl(web, options.store, options.workers)
+
+
+def _serve(web: DemoWeb, where: str) -> int:
+    address, _, port = where.rpartition(":")
+    if not port.isdigit():
+        raise UsageError(f"--serve {where}: write PORT or ADDR:PORT, such as 8000")
+    try:
+        with serve(web, (address or "127.0.0.1", int(port))) as server:
+            print(f"serving {len(web.expected().pages)} pages on port {server.port}; begin at {web.seeds()[0]}", flush=True)
+            while True:
+                time.sleep(3600)
+    except OSError as error:
+        raise UsageError(f"--serve {where}: {error.strerror}; choose another port") from error
+    except KeyboardInterrupt:
+        return errors.OVER
+
+
+def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
+    if store.exists() and not (store / "README").is_file() and any(store.iterdir()):
+        raise UsageError(f"{store} is not empty and not a store; name a new folder")
+    shutil.rmtree(store, ignore_errors=True)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    log = store.parent / f"{store.name}.log"
+    log.unlink(missing_ok=True)
+    with serve(web, ("127.0.0.1", 0), log=str(log), process=True) as server:
+        command = ["run", str(store), *web.seeds(), "-j", str(workers), "-w", "0.02", "-s", "retry_delay=1s", "-s", "retries=2"]
+        command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", "folder-crawler-demo/1"]
+        print("crawler", *command, flush=True)
+        code = subprocess.run([sys.executable, "-m", "crawler", *command], check=False).returncode
+    return _prove(web, store, log) if code == errors.OVER else code
+
+
+def _prove(web: DemoWeb, store: Path, log: Path) -> int:
+    """Compare the store with the web's own description, and the server's log with good manners."""
+    expected = web.expected()
+    differences = compare(expected, store)
+    twice = asked_twice(read_log(log))
+    for line in [*differences[:20], *(f"asked {times} times: {url}" for url, times in list(twice.items())[:20])]:
+        print(line)
+    if differences or twice:
+        print(f"{len(differences)} differences, {len(twice)} pages asked more than once")
+        return errors.BUG
+    print(
+        f"every page is there: {len(expected.pages):,} pages, {len(expected.redirects):,} redirects and "
+        f"{len(expected.refused):,} refusals compared one by one, none asked twice"
+    )
+    print(f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl unicorn {store}/htmls | head")
+    return errors.OVER

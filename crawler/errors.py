@@ -1,0 +1,49 @@
+"""Our exceptions. Each is one sentence for the operator and an exit code for their script."""
+
+from __future__ import annotations
+
+OVER = 0
+USAGE = 2
+STOPPED = 3
+LIMIT = 4
+STORE = 5
+FULL = 6
+BUG = 70
+
+EXIT_CODES = {
+    OVER: "the crawl is over: nothing is waiting",
+    USAGE: "usage: a flag, a setting or a URL is wrong; nothing was asked",
+    STOPPED: "stopped with work left (Ctrl-C, SIGTERM); the same command goes on",
+    LIMIT: "the time or page limit was reached with work left; the same command goes on",
+    STORE: "the store cannot be used (missing mount, no permission, another format)",
+    FULL: "the disk is full; make room, and the same command goes on",
+    BUG: "a fault of the program itself, with a traceback in the log; please report it",
+}
+
+
+class CrawlerError(Exception):
+    """What the operator must know, in one sentence."""
+
+    exit_code = BUG
+
+
+class UsageError(CrawlerError):
+    """Something the operator wrote is wrong."""
+
+    exit_code = USAGE
+
+
+class StoreError(CrawlerError):
+    """The store cannot be used as it is."""
+
+    exit_code = STORE
+
+
+class StoreAway(StoreError):
+    """The mount does not answer for now: wait and ask again; no page is to blame."""
+
+
+class DiskFull(StoreError):
+    """No room (bytes, inodes or quota) for what we must write."""
+
+    exit_code = FULL

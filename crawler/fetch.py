@@ -1,0 +1,236 @@
+"""One request with all its limits and guards: a Page or a Failure, whatever the server does."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any, Protocol
+from urllib.parse import SplitResult, urlsplit
+
+from crawler import reasons, urls
+from crawler.addresses import BAD_PORTS
+from crawler.records import REDIRECTS, Failure, Page
+from crawler.terms import (
+    Answer,
+    Ask,
+    Judge,
+    Route,
+    Terms,
+    check_connect_to,
+    check_header,
+    check_proxy,
+    length_of,
+    read_route,
+)
+
+__all__ = ["Fetcher", "Terms", "check_connect_to", "check_header", "check_proxy", "get"]
+
+DAY = 86_400.0
+MAX_CODINGS = 2
+# Each member costs a copy of what follows it, so very many would take time with the square of their number.
+MAX_MEMBERS = 32
+_PORTS = {"http": 80, "https": 443}
+_GZIP, _ZLIB = 31, 15
+# No brotli: libcurl's decoder does not say when a body was cut off, and who has brotli has gzip too.
+_CODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
+_ACCEPT = ("Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "Accept-Encoding: gzip, deflate")
+_UNSENDABLE = re.compile(r"[^!-~]")
+
+
+class _Asker(Protocol):
+    """What the two fetchers have in common."""
+
+    def get(self, ask: Ask, judge: Judge) -> Answer | Failure: ...
+    def close(self) -> None: ...
+
+
+class _CutShort(Exception):
+    """A compressed body that stops before its end."""
+
+
+class Fetcher:
+    """Asks on the same terms again and again, from any number of threads, over connections it keeps."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self._routes = tuple(read_route(rule) for rule in terms.connect_to)
+        self._headers = (f"User-Agent: {terms.user_agent}", *_ACCEPT)
+        self._asker = _asker(terms)
+
+    def get(
+        self,
+        url: str,
+        *,
+        headers: tuple[str, ...] = (),
+        private: bool = False,
+        types: tuple[str, ...] | None = None,
+        cut: int | None = None,
+    ) -> Page | Failure:
+        """Ask once and follow nothing; `types` () takes any type, `cut` keeps that much of a longer body."""
+        for line in headers:
+            check_header(line)
+        ask = self._ask(url, headers, private, self.terms.types if types is None else types, cut)
+        if isinstance(ask, Failure):
+            return ask
+        answer = self._asker.get(ask, judge)
+        if isinstance(answer, Failure):
+            return answer
+        return answer.verdict or _page(ask, answer)
+
+    def close(self) -> None:
+        """Close the connections that are kept open."""
+        self._asker.close()
+
+    def _ask(
+        self, url: str, headers: tuple[str, ...], private: bool, types: tuple[str, ...], cut: int | None
+    ) -> Ask | Failure:
+        parts = _split(url)
+        if parts is None:
+            return Failure(url, "bad-url")
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        route = _route(self._routes, host, port)
+        if route is None and port in BAD_PORTS:
+            return Failure(url, "bad-port", str(port))
+        target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
+        return Ask(
+            url=url,
+            target=f"{target}?{parts.query}" if parts.query else target,
+            scheme=parts.scheme,
+            host=host,
+            port=port,
+            headers=(*self._headers, *headers) if headers else self._headers,
+            types=types,
+            limit=self.terms.max_size if cut is None else cut,
+            cut=cut is not None,
+            guarded=not (route or private or self.terms.allow_private or self.terms.proxy),
+            route=route,
+        )
+
+
+def get(url: str, **terms: Any) -> Page | Failure:
+    """Ask once, outside any crawl; the fields of Terms by name."""
+    fetcher = Fetcher(Terms(**terms))
+    try:
+        return fetcher.get(urls.spell(url) or url)
+    finally:
+        fetcher.close()
+
+
+def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure | None:
+    """Return what the headers alone settle, or None if the body is wanted."""
+    if status in REDIRECTS:
+        return (
+            Page(ask.url, status, headers)
+            if headers.get("location")
+            else ask.fail("bad-redirect", "no Location")
+        )
+    if not 200 <= status < 300:
+        return ask.fail(reasons.for_status(status), "", _retry_after(headers))
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind and ask.types and kind not in ask.types:
+        return ask.fail("wrong-type", kind)
+    codings = _codings(headers)
+    if len(codings) > MAX_CODINGS or not all(coding in _CODINGS for coding in codings):
+        return ask.fail("bad-coding", headers.get("content-encoding", ""))
+    length = length_of(headers)
+    if length is not None and length > ask.limit and not ask.cut:
+        return ask.fail("too-big", f"Content-Length {length}")
+    return None
+
+
+def _asker(terms: Terms) -> _Asker:
+    # Imported here, so that a worker does not load the one that it will not use.
+    if terms.fetcher == "curl":
+        from crawler.fetch_curl import CurlFetcher
+
+        return CurlFetcher(terms)
+    from crawler.fetch_requests import RequestsFetcher
+
+    return RequestsFetcher(terms)
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of an http(s) URL; None if it cannot stand in a request as it is."""
+    if _UNSENDABLE.search(url) or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        return parts if parts.scheme in _PORTS and parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
+
+
+def _route(routes: tuple[Route, ...], host: str, port: int) -> tuple[str, int] | None:
+    """Return where the first connect_to rule that matches leads."""
+    for rule in routes:
+        if rule.host in (None, host) and rule.port in (None, port):
+            return rule.address or host, rule.at or port
+    return None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a Retry-After asks for; its date counts from the answer's own Date."""
+    value = headers.get("retry-after", "")
+    if value.isascii() and value.isdigit():
+        return min(float(value[:12]), DAY)
+    until = _date(value)
+    if until is None:
+        return None
+    now = _date(headers.get("date", ""))
+    return min(max(until - (time() if now is None else now), 0.0), DAY)
+
+
+def _date(value: str) -> float | None:
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _codings(headers: Mapping[str, str]) -> list[str]:
+    value = headers.get("content-encoding")
+    if not value:
+        return []
+    names = (name.strip().lower() for name in value.split(","))
+    return [name for name in names if name not in ("", "identity")]
+
+
+def _page(ask: Ask, answer: Answer) -> Page | Failure:
+    body, whole = answer.body, answer.whole
+    try:
+        for coding in reversed(_codings(answer.headers)):
+            body = _inflate(body, _CODINGS[coding], ask.limit, whole)
+            # What we cut off ourselves is not held against the next layer.
+            whole = whole and len(body) <= ask.limit
+    except (_CutShort, zlib.error) as error:
+        return ask.fail("cut-short" if isinstance(error, _CutShort) else "bad-coding", str(error))
+    if len(body) > ask.limit and not ask.cut:
+        return ask.fail("too-big", f"more than {ask.limit} bytes after decoding")
+    return Page(ask.url, answer.status, answer.headers, body[: ask.limit])
+
+
+def _inflate(data: bytes, window: int, limit: int, whole: bool) -> bytes:
+    """Return the decoded bytes, and never more than one beyond the limit."""
+    if window == _ZLIB and not _has_zlib_header(data):
+        window = -_ZLIB
+    out = b""
+    for _ in range(MAX_MEMBERS):
+        member = zlib.decompressobj(window)
+        out += member.decompress(data, limit + 1 - len(out))
+        if len(out) > limit or not data:
+            return out
+        if not member.eof:
+            if whole:
+                raise _CutShort("the compressed body has no end")
+            return out
+        data = member.unused_data
+        if window != _GZIP or not data.startswith(b"\x1f\x8b"):
+            return out
+    raise zlib.error(f"more than {MAX_MEMBERS} gzip members")
+
+
+def _has_zlib_header(data: bytes) -> bool:
+    return len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0

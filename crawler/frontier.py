@@ -1,0 +1,196 @@
+"""The frontier: batches in the shards' folders on the mount, and the task table that they are read into.
+
+Anyone adds a batch to a shard; only the shard's owner removes one, and only when all of its URLs are settled or stand in
+a newer batch. A batch's name ends with its number of lines, so a listing tells the backlog.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from crawler import urls
+from crawler.config import Settings
+from crawler.files import Files
+from crawler.records import Try
+from crawler.store import shard_name
+from crawler.table import Host, Table
+
+LOT = 20_000  # lines in a batch at most: what a reader holds in memory
+MANY = 48  # batches in a shard before the smallest become one
+REMEMBERED = 100_000  # URLs that need not be handed over again
+
+
+class Frontier:
+    """A worker's part of what waits, and its way to hand URLs to any shard."""
+
+    def __init__(self, files: Files, settings: Settings) -> None:
+        self.files = files
+        self.table = Table(settings.order, settings.depth is not None, settings.max_per_host)
+        self.shards = settings.shards
+        self.spread = settings.spread
+        self.owned: set[int] = set()
+        self._batches: dict[int, dict[str, int]] = defaultdict(dict)  # shard -> batch name -> number in the table
+        self._lots: dict[int, list[Try]] = defaultdict(list)
+        self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
+        self._lock = threading.Lock()
+        self._numbers = 0
+
+    def shard_of(self, url: str) -> int:
+        """The shard that a URL belongs to."""
+        return urls.shard(url, self.shards, self.spread)
+
+    # ---- taking
+
+    def take(self) -> tuple[Try, Host] | None:
+        """The next URL of a host of ours that is due, or None if none is due now."""
+        return self.table.take(time.monotonic(), time.time())
+
+    def next_due(self) -> float:
+        """Seconds until something may be due."""
+        return self.table.next_due(time.monotonic(), time.time())
+
+    def meet(self, host: str, records: set[str], refusals: set[str]) -> None:
+        """Learn what is settled of a host that has come up for the first time."""
+        self.table.meet(host, records, refusals, self._is_ours)
+
+    def _is_ours(self, key: str) -> bool:
+        return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
+
+    # ---- handing over
+
+    def hand_over(self, tries: Iterable[Try]) -> None:
+        """Queue URLs for their shards, whoever owns them; `flush` brings them there."""
+        with self._lock:
+            for task in tries:
+                if task.attempt or self._is_news(task):
+                    self._lots[self.shard_of(task.url)].append(task)
+
+    def _is_news(self, task: Try) -> bool:
+        """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""
+        if self._recent.get(task.url, task.depth + 1) <= task.depth:
+            return False
+        self._recent[task.url] = task.depth
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
+        return True
+
+    def flush(self) -> None:
+        """Write what is queued, a batch per shard, and take our own shards' part into the table."""
+        with self._lock:
+            lots, self._lots = self._lots, defaultdict(list)
+        try:
+            for shard in list(lots):
+                for name, part in self._write(shard, lots[shard]):
+                    self._take_in(shard, name, part)
+                del lots[shard]
+        except BaseException:
+            with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
+                for shard, tries in lots.items():
+                    self._lots[shard].extend(tries)
+            raise
+
+    def _write(self, shard: int, tries: list[Try]) -> Iterator[tuple[str, list[Try]]]:
+        for part in in_parts(tries, LOT):
+            name = self._new_name(len(part))
+            self.files.put(f"{folder(shard)}/{name}", to_lines(part))
+            self.files.settle([folder(shard)])
+            yield name, part
+
+    def _new_name(self, lines: int) -> str:
+        self._numbers += 1
+        return f"{self.files.me}-{self._numbers:06d}.{lines}"
+
+    # ---- the inbox
+
+    def own(self, shard: int) -> None:
+        """A shard is ours: read what waits in it."""
+        self.owned.add(shard)
+        self.read_inbox(shard, fresh=True)
+
+    def read_inbox(self, shard: int, fresh: bool) -> None:
+        """Read the batches of a shard that are new; `fresh` when the listing must not be an old one."""
+        if fresh:
+            self.files.freshen(folder(shard))
+        for name in sorted(set(self.files.names(folder(shard))) - self._batches[shard].keys()):
+            data = self.files.get(f"{folder(shard)}/{name}")
+            if data is not None:
+                self._take_in(shard, name, from_lines(data))
+
+    def _take_in(self, shard: int, name: str, tries: Iterable[Try]) -> None:
+        if shard in self.owned:
+            number = self._batches[shard][name] = self._new_number()
+            self.table.add(tries, number, self.shard_of)
+
+    def _new_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # ---- tidying
+
+    def tidy(self, shard: int, all_of_it: bool = False) -> None:
+        """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
+        batches = self._batches[shard]
+        left = self.table.left
+        done = [name for name, number in batches.items() if left[number] <= 0]
+        kept = sorted((name for name in batches if name not in set(done)), key=lambda name: left[batches[name]])
+        small = kept if all_of_it else kept[: len(kept) // 2] if len(kept) > MANY else []
+        if len(small) > 1:
+            self._merge(shard, {batches[name] for name in small})
+            done += small
+        for name in done:
+            self.files.drop(f"{folder(shard)}/{name}")
+            left.pop(batches.pop(name), None)
+
+    def _merge(self, shard: int, old: set[int]) -> None:
+        """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
+        for name, part in self._write(shard, self.table.of_batches(old)):
+            new = self._batches[shard][name] = self._new_number()
+            self.table.rehome(part, old, new)
+
+    def hold(self, shard: int) -> None:
+        """Begin to give a shard back: nothing of it is given out any more."""
+        self.owned.discard(shard)
+        self.table.hold(self._batches[shard].values())
+
+    def disown(self, shard: int, tidy: bool) -> None:
+        """A shard is no longer ours; leave it tidy if it still is."""
+        if tidy:
+            self.tidy(shard, all_of_it=True)
+        self.owned.discard(shard)
+        self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
+
+    @property
+    def queued(self) -> bool:
+        """Whether something is queued that no shard has yet."""
+        return any(self._lots.values())
+
+
+def folder(shard: int) -> str:
+    """Where a shard's batches are."""
+    return f"frontier/{shard_name(shard)}"
+
+
+def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
+    """Lists of at most so many."""
+    rest = iter(tries)
+    while part := list(islice(rest, most)):
+        yield part
+
+
+def to_lines(tries: Iterable[Try]) -> bytes:
+    """A batch: one tab-separated line each of depth, attempt, due, url."""
+    return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode("ascii")
+
+
+def from_lines(data: bytes) -> Iterator[Try]:
+    """The URLs of a batch; a line that is not one (a hand-made file, say) is passed over."""
+    for line in data.decode("ascii", "replace").splitlines():
+        depth, _, rest = line.partition("\t")
+        attempt, _, rest = rest.partition("\t")
+        due, _, url = rest.partition("\t")
+        if url and depth.isdigit() and attempt.isdigit() and due.isdigit():
+            yield Try(url, int(depth), int(attempt), float(due))

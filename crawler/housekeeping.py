@@ -1,0 +1,379 @@
+"""A worker's housekeeping: flush, inbox, pulse, fair share, and when to end. The visitors' side of it is `take` to `done`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from crawler import urls
+from crawler.config import Settings
+from crawler.errors import StoreAway, StoreError
+from crawler.frontier import Frontier
+from crawler.logs import log
+from crawler.records import Failure, Try
+from crawler.seeds import Seeds
+from crawler.shards import Shards, read_counters
+from crawler.slate import Slate
+from crawler.store import Store, to_json, utc
+from crawler.table import Host
+
+FLUSH = 0.3  # seconds that a page waits for others to be flushed with
+LOOK = 1.0  # seconds between looks into the inboxes
+TIDY = 5.0
+OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
+class Stopped(Exception):
+    """The worker ends before this page could be kept: it stays in the frontier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A page whose html is kept and whose links are queued: what is left is its record."""
+
+    task: Try
+    record: dict[str, Any]
+    bytes: int
+
+
+class House:
+    """All that a worker's visitors share. One thread keeps it; another shows the pulse."""
+
+    def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
+        self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
+        self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
+        self.frontier = Frontier(self.files, settings)
+        self.table = self.frontier.table
+        self.shards = Shards(self.files, settings, slate.workers)
+        self.closed = False
+        self.outcome: str | None = None
+        self.error: StoreError | None = None
+        self._news = threading.Condition()
+        self._done: list[Done] = []
+        self._first_done = 0.0
+        self._counters: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()
+        self._base = {name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")}
+        self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
+        self._leaving: set[int] = set()
+        self._unsynced: set[str] = set()
+        self._next_look = self._next_tidy = 0.0
+        self._vouched = -1
+        self._away_since: float | None = None
+        self._born = time.time()
+        self._parent = os.getppid()
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="flush")
+
+    # ---- for the visitors
+
+    def take(self, visitor: int) -> tuple[Try, Host] | None:
+        """1. The next URL that is due, or None after a short wait."""
+        with self._news:
+            taken = None if self._must_wait() else self.frontier.take()
+            self._show_flying()
+            if taken is None:
+                self._news.wait(min(0.2, max(self.frontier.next_due(), 0.005)))
+                return None
+        task = taken[0]
+        self.slate.fly(self.row, visitor, f"{task.depth}\t{task.attempt}\t{task.url}")
+        return taken
+
+    def _must_wait(self) -> bool:
+        """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
+        if self.outcome or self._away_since or not self.shards.is_sure() or self.slate.draining:
+            return True
+        return self.table.taken >= 2 * self.threads or self._limit_is_near()
+
+    def _limit_is_near(self) -> bool:
+        """Announce one more page before counting, so that two workers who look at once both see both."""
+        if self.settings.limit is None:
+            return False
+        self.slate.set(self.row, "flying", self.table.taken + 1)
+        return self._elsewhere + self.slate.total("pages") + self.slate.total("flying") > self.settings.limit
+
+    def _show_flying(self) -> None:
+        self.slate.set(self.row, "flying", self.table.taken)
+
+    def landed(self, visitor: int) -> None:
+        """A visitor has nothing in hand."""
+        self.slate.fly(self.row, visitor, "")
+        with self._news:
+            self._news.notify()
+
+    def done(self, done: Done) -> None:
+        """7. A page waits for its record."""
+        with self._news:
+            self._first_done = self._first_done or time.monotonic()
+            self._done.append(done)
+
+    def again(self, task: Try, failure: Failure) -> None:
+        """A URL will be asked again, later."""
+        self.frontier.hand_over([task])
+        self.count("retries")
+        facts = {"event": "retry", "url": task.url, "reason": failure.reason, "detail": failure.detail, "attempt": task.attempt}
+        log.debug("again later: %s (%s)", task.url, failure.reason, extra=facts)
+
+    def refuse(self, task: Try, failure: Failure) -> None:
+        """A URL is refused for good."""
+        self.insist(self.store.put_refusal, task.url, failure, task.attempt + 1)
+        self._unsynced.add(f"errs/{urls.host(task.url)}")
+        self.table.settle(task.url, kept=False)
+        self.count("refusals")
+        self._refusals[failure.reason] += 1
+        facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
+        log.debug("refused: %s (%s)", task.url, failure.reason, extra=facts)
+
+    def insist(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+        """Ask the store until it answers: a mount that is away is never the fault of a page."""
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except StoreAway as error:
+                self._pause(error)
+                if self.closed:
+                    raise Stopped from error
+
+    def fail(self, error: StoreError) -> None:
+        """The store cannot go on: end, and say why."""
+        self.error = self.error or error
+        self.outcome = self.outcome or STOPPED
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a counter that the supervisor sees."""
+        with self.table.lock:
+            self._counters[name] += more
+            self.slate.set(self.row, name, self._base[name] + self._counters[name])
+
+    # ---- the housekeeper
+
+    def keep(self) -> None:
+        """Keep house until the end, then leave it in good order."""
+        self.seeds.refresh()
+        self.shards.beat(self.counters(), None)
+        pulse = threading.Thread(target=self._pulse, daemon=True, name="pulse")
+        pulse.start()
+        while not self._may_leave():
+            try:
+                self._round()
+            except StoreAway as error:
+                self._pause(error)
+            except StoreError as error:
+                self.fail(error)
+        self.closed = True
+        pulse.join(self.settings.patience)
+        if self.outcome != BURIED:
+            self._leave()
+
+    def _round(self) -> None:
+        if os.getppid() != self._parent:
+            os._exit(1)  # our supervisor is gone; where the kernel does not see to it, we do
+        self._flush_if_due()
+        now = time.monotonic()
+        if now >= self._next_look and not self.outcome:
+            self._look()
+            self._next_look = time.monotonic() + (LOOK if self._everyone_waits() else max(LOOK, self.settings.pulse))
+        if now >= self._next_tidy:
+            self._tidy()
+            self._next_tidy = time.monotonic() + TIDY
+        self._back_again()
+        with self._news:
+            self._news.wait(0.05)
+
+    def _flush_if_due(self) -> None:
+        with self._news:
+            many, old = len(self._done) >= self.threads, time.monotonic() - self._first_done > FLUSH
+        if many or self.outcome or self.slate.draining or (old and (self._done or self.frontier.queued)):
+            self.flush()
+
+    def flush(self) -> None:
+        """6 and 7 for a group of pages: links to their shards, all of it to the disk, then the records."""
+        with self._news:
+            done, self._done, self._first_done = self._done, [], 0.0
+        try:
+            self._bring_nearer()
+            self.frontier.flush()
+            self.files.settle({f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]})
+            for _ in self._pool.map(self._put_record, done):
+                pass
+        except StoreError:
+            with self._news:
+                self._done = done + self._done
+            raise
+        for item in done:
+            self._settle(item)
+        with self._news:
+            self._show_flying()
+            self._news.notify_all()
+
+    def _put_record(self, item: Done) -> None:
+        self.store.put_record(item.task.url, to_json(item.record))
+
+    def _settle(self, item: Done) -> None:
+        self._unsynced.add(f"links/{urls.host(item.task.url)}")
+        if item.record["sha224"]:
+            self.count("pages")
+            self.count("bytes", item.bytes)
+        else:
+            self.count("redirects")
+        self.table.settle(item.task.url, kept=True)
+        facts = {"event": "page", "url": item.task.url, "status": item.record["status"], "links": len(item.record["links"])}
+        log.debug("%s %s", item.record["status"], item.task.url, extra=facts)
+
+    def _bring_nearer(self) -> None:
+        """With a depth limit, a page that turns out to be nearer to a seed hands its links over again."""
+        for task in self.table.drain_nearer():
+            record = self.store.record(task.url)
+            if record is None or record.get("depth", 0) <= task.depth:
+                continue
+            depth = task.depth + (record["sha224"] is not None)
+            if self.settings.depth is not None and depth <= self.settings.depth:
+                self.frontier.hand_over(Try(link, depth) for link in record["links"] if self.seeds.scope.admits(link))
+                self.frontier.flush()
+            self.store.put_record(task.url, to_json({**record, "depth": task.depth}))
+
+    def _look(self) -> None:
+        """Look into the inboxes and at the other workers."""
+        beat = self.shards.pulse.beat
+        idle = self._is_idle()
+        for shard in list(self.frontier.owned):
+            self.frontier.read_inbox(shard, fresh=idle)
+        self.seeds.refresh()
+        self._balance()
+        if idle and self._is_idle():
+            self._vouched = beat
+
+    def _balance(self) -> None:
+        gained, unwanted = self.shards.balance(self.frontier.owned | self._leaving)
+        for shard in gained:
+            self.frontier.own(shard)
+        for shard in set(unwanted) - self._leaving:
+            self.frontier.hold(shard)
+            self._leaving.add(shard)
+        if gained or unwanted:
+            log.debug("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(unwanted))
+        for shard in [shard for shard in self._leaving if not self.table.in_flight(shard)]:
+            self._give_back(shard)
+
+    def _give_back(self, shard: int) -> None:
+        self._sync_records()
+        self.frontier.disown(shard, tidy=self.shards.owns(shard))
+        self.shards.release(shard)
+        self._leaving.discard(shard)
+
+    def _tidy(self) -> None:
+        self._sync_records()
+        for shard in list(self.frontier.owned):
+            self.frontier.tidy(shard)
+        if self.settings.limit is not None:
+            self._elsewhere = sum(
+                found.get("pages", 0) for found in read_counters(self.files) if found.get("machine") != self.machine
+            )
+
+    def _sync_records(self) -> None:
+        """A batch goes only after the receipts of its URLs are on the disk."""
+        unsynced, self._unsynced = self._unsynced, set()
+        try:
+            self.files.settle(unsynced)
+        except StoreError:
+            self._unsynced |= unsynced
+            raise
+
+    # ---- the pulse
+
+    def _pulse(self) -> None:
+        last = time.monotonic()
+        while not self.closed:
+            quick = self._vouched == self.shards.pulse.beat and (not self.shards.pulse.idle or self.shards.all_idle())
+            if time.monotonic() - last < (0.3 if quick else self.settings.pulse):
+                time.sleep(0.05)
+                continue
+            last = time.monotonic()
+            try:
+                self._beat()
+            except StoreAway as error:
+                log.debug("no pulse: %s", error)
+            except StoreError as error:
+                self.fail(error)
+
+    def _beat(self) -> None:
+        vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
+        if not self.shards.beat(self.counters(), self.table.arrivals if vouched else None):
+            log.warning("this worker was silent for too long and was replaced; it begins anew")
+            self.outcome = BURIED
+        elif vouched and self.shards.all_is_done():
+            self.outcome = self.outcome or OVER
+
+    def _is_idle(self) -> bool:
+        """Nothing waiting, in flight, queued or unflushed."""
+        return not (self.table.waiting or self._done or self.frontier.queued or self.table.nearer or self._leaving)
+
+    def _everyone_waits(self) -> bool:
+        return self._is_idle() and self.shards.all_idle()
+
+    # ---- trouble and the end
+
+    def _pause(self, error: StoreAway) -> None:
+        """Wait a little for a mount that is away; nothing is asked meanwhile."""
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            log.warning("pausing: %s", error, extra={"event": "away"})
+        time.sleep(0.5)
+
+    def _back_again(self) -> None:
+        if self._away_since is not None:
+            log.warning("the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"})
+            self._away_since = None
+
+    def _may_leave(self) -> bool:
+        if self.outcome is None and self.slate.draining:
+            self.outcome = STOPPED
+        if self.outcome is None and self._limit_is_reached():
+            self.outcome = LIMIT
+        if self.error or self.outcome in (OVER, BURIED):
+            return True
+        return self.outcome is not None and not self.table.taken and not self._done
+
+    def _limit_is_reached(self) -> bool:
+        limit = self.settings.limit
+        return limit is not None and self._elsewhere + self.slate.total("pages") >= limit
+
+    def _leave(self) -> None:
+        """Flush, tidy, give every shard back and say goodbye; what fails here is done by whoever comes next."""
+        with suppress(StoreError):
+            self.flush()
+            for shard in [*self.frontier.owned, *self._leaving]:
+                self._give_back(shard)
+        with suppress(StoreError):
+            self.shards.say_goodbye(self.counters())
+
+    def counters(self) -> dict[str, Any]:
+        """What this worker has done and what it has before it, for `workers/`."""
+        for name, value in (("waiting", self.table.waiting), ("hosts", self.table.hosts()), ("pid", os.getpid())):
+            self.slate.set(self.row, name, value)
+        return {
+            "id": self.files.me,
+            "machine": self.machine,
+            "name": platform.node(),
+            "pid": os.getpid(),
+            "started": utc(self._born),
+            "when": utc(time.time()),
+            **{name: self._counters[name] for name in ("pages", "redirects", "retries", "bytes")},
+            "refusals": dict(self._refusals),
+            "waiting": self.table.waiting,
+            "flying": self.table.taken,
+            "hosts": self.table.hosts(),
+            "cut": self.table.cut,
+            "shards": len(self.frontier.owned),
+            "busiest": self.table.busiest(10),
+        }

@@ -1,0 +1,229 @@
+"""One machine: a supervisor with a pool of workers. It shows progress, hands signals on, and replaces the dead."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import sys
+import time
+from collections import Counter
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tqdm import tqdm
+
+from crawler import errors, housekeeping
+from crawler.config import Settings
+from crawler.errors import CrawlerError, StoreError
+from crawler.files import Files
+from crawler.frontier import Frontier
+from crawler.housekeeping import House
+from crawler.logs import Logs, log
+from crawler.records import Failure, Try
+from crawler.seeds import Seeds
+from crawler.slate import Slate
+from crawler.store import Store
+from crawler.worker import Worker
+
+PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
+DEATHS = 2  # of workers that had a page in hand, until it is refused
+CRASHES = 5  # of one worker's place in a minute, until the machine gives up
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one machine does: may differ from machine to machine."""
+
+    root: Path
+    workers: int
+    threads: int
+    time_limit: float | None = None
+    quiet: bool = False
+    logs: Logs = Logs()
+
+
+class Machine:
+    """`crawler run`, once the store is there: workers until the crawl is over, or a reason to end before."""
+
+    def __init__(self, plan: Plan, settings: Settings) -> None:
+        self.plan = plan
+        self.settings = settings
+        self.id = secrets.token_hex(4)
+        self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
+        self.slate = Slate(self._context, plan.workers, plan.threads)
+        # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
+        self._pools: dict[int, ProcessPoolExecutor] = {}
+        self._work: dict[Future[str], int] = {}
+        self._outcomes: Counter[str] = Counter()
+        self._deaths: Counter[str] = Counter()
+        self._crashes: dict[int, list[float]] = {}
+        self._error: CrawlerError | None = None
+        self._signals = 0
+        self._out_of_time = False
+        self._began = time.monotonic()
+
+    def run(self) -> int:
+        """Run to the end; the exit code."""
+        old = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        progress = Progress(self.slate, self.plan.quiet)
+        try:
+            for row in range(self.plan.workers):
+                self._start(row)
+            while self._work and self._signals < 2:
+                self._watch()
+                progress.show()
+        finally:
+            progress.close()
+            self._end()
+            for number, handler in old.items():
+                signal.signal(number, handler)
+        if self._error:
+            raise self._error
+        return self._exit_code()
+
+    def _start(self, row: int) -> None:
+        args = (os.getpid(), self.slate, self.plan.logs)
+        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=be_a_worker, initargs=args)
+        self._pools[row] = pool
+        self._work[pool.submit(work, str(self.plan.root), row, self.id)] = row
+
+    def _watch(self) -> None:
+        """Wait a moment, and see to the workers that have ended."""
+        if self.plan.time_limit is not None and time.monotonic() - self._began > self.plan.time_limit:
+            self._out_of_time = True
+            self.slate.drain()
+        ended, _ = wait(self._work, timeout=0.2)
+        for future in ended:
+            row = self._work.pop(future)
+            try:
+                outcome = future.result()
+            except BrokenProcessPool:
+                self._mourn(row)
+                outcome = housekeeping.BURIED
+            except CrawlerError as error:
+                self._error = self._error or error
+                self.slate.drain()
+                continue
+            self._pools.pop(row).shutdown(wait=False)
+            if outcome == housekeeping.BURIED and not self.slate.draining:
+                self._start(row)
+            else:
+                self._outcomes[outcome] += 1
+
+    def _mourn(self, row: int) -> None:
+        """A worker was killed: what it had in hand is asked once more, each at its own time; twice is a refusal."""
+        suspects = self.slate.flying(row)
+        log.warning("a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"})
+        for thread in range(self.plan.threads):
+            self.slate.fly(row, thread, "")
+        self._count_crash(row)
+        files = Files(self.plan.root, self.id, self.settings.durable)
+        store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
+        with suppress(StoreError):  # the dead worker's batches still hold all of it
+            for place, line in enumerate(suspects):
+                depth, attempt, url = line.split("\t")
+                self._deaths[url] += 1
+                if self._deaths[url] >= DEATHS:
+                    store.put_refusal(url, Failure(url, "worker-died"), int(attempt) + 1)
+                else:
+                    frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.time() + 2 * place)])
+            frontier.flush()
+
+    def _count_crash(self, row: int) -> None:
+        now = time.monotonic()
+        recent = self._crashes[row] = [when for when in self._crashes.get(row, []) if now - when < 60] + [now]
+        if len(recent) > CRASHES and not self.slate.total("pages"):
+            self._error = CrawlerError(f"workers died {len(recent)} times within a minute; see `dmesg` for want of memory")
+            self.slate.drain()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        self.slate.drain()
+        if self._signals == 1 and not self.plan.quiet:
+            tqdm.write("finishing what is in flight; once more to stop now (nothing is lost either way)", file=sys.stderr)
+
+    def _end(self) -> None:
+        """Leave no process behind."""
+        self.slate.drain()
+        for pool in self._pools.values():
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+        self._pools.clear()
+
+    def _exit_code(self) -> int:
+        if self._signals or self._outcomes[housekeeping.STOPPED]:
+            return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
+        return errors.LIMIT if self._outcomes[housekeeping.LIMIT] or self._out_of_time else errors.OVER
+
+
+class Progress:
+    """One line for a person: a bar on a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self, slate: Slate, quiet: bool) -> None:
+        self.slate = slate
+        self.quiet = quiet
+        self.terminal = sys.stderr.isatty()
+        self._next = time.monotonic() + PLAIN_LINE
+        self._bar = tqdm(
+            unit=" pages", disable=quiet or not self.terminal, bar_format="{n_fmt} pages {rate_noinv_fmt} {elapsed}{postfix}"
+        )
+
+    def show(self) -> None:
+        """Bring the line up to date."""
+        facts = {name: self.slate.total(name) for name in ("waiting", "refusals", "hosts")}
+        pages = self.slate.total("pages")
+        if self.terminal:
+            self._bar.set_postfix(facts, refresh=False)
+            self._bar.update(pages - self._bar.n)
+        elif not self.quiet and time.monotonic() > self._next:
+            self._next = time.monotonic() + PLAIN_LINE
+            print(f"{pages} pages,", ", ".join(f"{value} {name}" for name, value in facts.items()), file=sys.stderr)
+
+    def close(self) -> None:
+        """Leave the last line on the terminal."""
+        self.show()
+        self._bar.close()
+
+
+_slate: Slate | None = None
+
+
+def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
+    """Make a pool process a worker: it dies with its parent, and leaves signals to it."""
+    global _slate
+    _slate = slate
+    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(errors.STOPPED)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logs.begin()
+
+
+def work(root: str, row: int, machine: str) -> str:
+    """A worker's whole life; how it ended."""
+    assert _slate is not None
+    files = Files(root, secrets.token_hex(4))
+    store = Store(root, files)
+    settings = store.settings()
+    files.durable = settings.durable
+    files.share_mode()
+    seeds = Seeds(store, settings)
+    house = House(store, settings, seeds, _slate, row, machine)
+    Worker(store, settings, house, seeds).run(_slate.threads)
+    if house.error:
+        raise house.error
+    log.log(logging.DEBUG, "worker %s: %s", files.me, house.outcome)
+    return house.outcome or housekeeping.STOPPED

@@ -1,0 +1,64 @@
+"""The shapes that travel between the parts: frozen, and all of them plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A waiting URL: one line of a batch."""
+
+    url: str
+    depth: int = 0
+    attempt: int = 0
+    due: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer that is worth keeping: a body, or a redirect (no body, `location` set)."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type header as it came."""
+        return self.headers.get("content-type", "")
+
+    @property
+    def location(self) -> str | None:
+        """Where a redirect points, as it came; None for any other answer."""
+        return self.headers.get("location") if self.status in REDIRECTS else None
+
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that brought nothing to keep. `reason` is a name from `reasons`."""
+
+    url: str
+    reason: str
+    detail: str = ""
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the parser found in a page."""
+
+    text: str
+    charset: str
+    title: str
+    links: tuple[str, ...]
+    capped: bool = False  # there was more than we read: too many links, or markup built to exhaust a parser
+
+
+LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
+FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too

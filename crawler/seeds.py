@@ -1,0 +1,57 @@
+"""What the user named: it sets the scope of the crawl, may be on a private network, and gets the user's headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crawler import addresses, urls
+from crawler.config import Settings
+from crawler.store import Store
+
+HARMLESS = ("accept", "dnt", "from")  # headers that say nothing secret, and so go to every host
+
+
+class Seeds:
+    """The seeds of a crawl as one worker knows them; `refresh` looks for new ones."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude)
+        self.narrow = settings.scope != "any"
+        self._public = tuple(line for line in settings.headers if line.lower().startswith(HARMLESS))
+        self._headers = settings.headers
+        self._hosts: set[str] = set()  # the seeds' hosts, kept only when there are secrets to send
+        self._private: set[str] = set()
+        self._known: set[str] = set()
+        self._widened: set[str] = set()
+
+    def refresh(self) -> None:
+        """Learn the seeds that have come since."""
+        for name, url in self.store.seeds(self._known):
+            self._known.add(name)
+            if self.narrow:
+                self.scope.add(url)
+            if not name.startswith("redirect-"):
+                self._trust(urls.host(url))
+
+    def _trust(self, host: str) -> None:
+        if addresses.names_private(host):
+            self._private.add(host)
+        if self._public != self._headers:
+            self._hosts.add(host)
+
+    def names(self, host: str) -> bool:
+        """Whether the user named this very host as one on a private network."""
+        return host in self._private
+
+    def headers_for(self, host: str) -> tuple[str, ...]:
+        """The user's headers that this host may see."""
+        return self._headers if host in self._hosts else self._public
+
+    def widen(self, seeds: Iterable[str]) -> None:
+        """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust."""
+        for url in seeds:
+            if self.narrow and url not in self._widened and not self.scope.admits(url):
+                self.store.add_seeds([url], f"redirect-{urls.key(url)}")
+                self.scope.add(url)
+                self._widened.add(url)

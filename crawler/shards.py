@@ -1,0 +1,298 @@
+"""Who owns which shard: claim, release, bury; the pulse that shows who is alive; fair shares; the end of the crawl.
+
+The lease guards manners, never data: two owners of one shard cost some requests made twice and spoil nothing. No clock
+of another machine is read: a worker is dead when its pulse has stood still for `patience` seconds of our own watching.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from crawler.config import Settings
+from crawler.files import Files
+from crawler.store import shard_name, to_json
+
+FREE = "free"
+END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone."""
+
+    id: str
+    beat: int
+    mark: str = ""
+
+    @classmethod
+    def of(cls, name: str) -> Pulse | None:
+        """Read a name in `workers/`; None for one that is not ours."""
+        id, _, rest = name.partition("@")
+        beat, _, mark = rest.partition(".")
+        return cls(id, int(beat), mark) if id and beat.isdigit() else None
+
+    @property
+    def name(self) -> str:
+        """The name in `workers/`."""
+        return f"workers/{self.id}@{self.beat:06d}" + (f".{self.mark}" if self.mark else "")
+
+    @property
+    def idle(self) -> bool:
+        """Whether the worker had nothing to do at this beat."""
+        return self.mark.isdigit()
+
+
+@dataclass(slots=True)
+class Seen:
+    """What we have seen of another worker, by our own clock."""
+
+    pulse: Pulse
+    still: float = 0.0  # how long its pulse has stood still while we were looking
+    looked: float = 0.0
+
+
+class Watch:
+    """Who is alive, from listings of `workers/` and our own monotonic clock alone."""
+
+    def __init__(self, patience: float, pulse: float) -> None:
+        self.patience = patience
+        self.longest_gap = 2 * pulse
+        self.seen: dict[str, Seen] = {}
+
+    def look(self, pulses: Iterable[Pulse], now: float) -> None:
+        """Take in one listing.
+
+        Time in which we could not look (a mount that hung) counts for two pulses at most: everyone else may
+        have hung with us.
+        """
+        newest: dict[str, Pulse] = {}
+        for pulse in sorted(pulses, key=lambda pulse: (pulse.beat, pulse.mark)):
+            newest[pulse.id] = pulse
+        for id in self.seen.keys() | newest.keys():
+            seen = self.seen.get(id)
+            if seen is None or (id in newest and seen.pulse != newest[id]):
+                self.seen[id] = Seen(newest[id], 0.0, now)
+            else:
+                seen.still += min(now - seen.looked, self.longest_gap)
+                seen.looked = now
+
+    def expect(self, id: str) -> None:
+        """Watch for a worker that owns a shard but has no pulse (somebody removed its file, say)."""
+        self.seen.setdefault(id, Seen(Pulse(id, 0), 0.0, time.monotonic()))
+
+    def bury(self, id: str) -> None:
+        """Believe that a worker is gone."""
+        if id in self.seen:
+            self.seen[id].still = float("inf")
+
+    def alive(self) -> list[Pulse]:
+        """The workers whose pulse goes."""
+        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
+
+    def dead(self) -> list[Pulse]:
+        """The workers whose pulse has stood still for too long, or that said goodbye."""
+        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience]
+
+
+class Shards:
+    """A worker's standing among the others: its pulse, its shards, and what it believes of the rest."""
+
+    def __init__(self, files: Files, settings: Settings, crowd: int = 1) -> None:
+        self.files = files
+        self.me = files.me
+        self.count = settings.shards
+        self.patience = settings.patience
+        self.crowd = crowd  # workers that start together with us: without it the first would take everything
+        self.watch = Watch(settings.patience, settings.pulse)
+        self.pulse = Pulse(self.me, 0)
+        self.born = self.beaten = time.monotonic()
+        self.here = LocalLock(self.me)
+        self._missing: dict[int, int] = {}
+        self._before_end: dict[str, Pulse] | None = None
+
+    # ---- the pulse
+
+    def beat(self, counters: dict[str, Any], idle_since: int | None) -> bool:
+        """Show a sign of life, and look at the others'; False when somebody has buried us."""
+        old = self.pulse
+        self.pulse = Pulse(self.me, old.beat + 1, "" if idle_since is None else str(idle_since))
+        self.files.put(self.pulse.name, to_json(counters))
+        was_there = old.beat == 0 or self.files.drop(old.name)
+        self.beaten = time.monotonic()
+        # We have just changed this folder, so this listing is a new one on every mount.
+        self.watch.look(filter(None, map(Pulse.of, self.files.names("workers"))), self.beaten)
+        return was_there
+
+    def is_sure(self) -> bool:
+        """Whether we may ask hosts: after half the patience without a pulse, others may be about to bury us."""
+        return time.monotonic() - self.beaten < self.patience / 2
+
+    def say_goodbye(self, counters: dict[str, Any]) -> None:
+        """Leave the counters behind under a name that nobody waits for."""
+        self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(counters))
+        self.files.drop(self.pulse.name)
+        self.here.release()
+
+    # ---- shards
+
+    def balance(self, mine: set[int]) -> tuple[list[int], list[int]]:
+        """(shards that are now ours, shards to give back), so that all live workers have a fair share."""
+        self.files.freshen("shards")
+        owners = self._owners()
+        self._mend(owners)
+        lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
+        share = self._share()
+        over = sorted(mine)[share:] if len(mine) > share else []
+        gained = self._gain(owners, share - len(mine)) if len(mine) < share else []
+        return gained, [*lost, *over]
+
+    def _owners(self) -> dict[int, set[str]]:
+        owners: dict[int, set[str]] = {}
+        for name in self.files.names("shards"):
+            number, at, owner = name.partition("@")
+            if at and number.isdigit() and int(number) < self.count:
+                owners.setdefault(int(number), set()).add(owner)
+        return owners
+
+    def _share(self) -> int:
+        """As many shards as each live worker should have, the first ones in order of their ids one more."""
+        alive = sorted({pulse.id for pulse in self.watch.alive()} | {self.me})
+        young = time.monotonic() - self.born < 5
+        crowd = max(len(alive), self.crowd if young else 1)
+        each, more = divmod(self.count, crowd)
+        return each + (alive.index(self.me) < more)
+
+    def _gain(self, owners: dict[int, set[str]], wanted: int) -> list[int]:
+        gained: list[int] = []
+        for shard in random.sample(sorted(owners), len(owners)):  # so that workers who start together seldom meet
+            if len(gained) >= wanted:
+                break
+            names = owners[shard]
+            owner = next((name for name in names if name == FREE or self._is_dead(name)), None)
+            if owner and len(names) == 1 and self.claim(shard, owner):
+                gained.append(shard)
+        return gained
+
+    def claim(self, shard: int, owner: str = FREE) -> bool:
+        """Make a free or a dead worker's shard ours; True for exactly one worker."""
+        number = shard_name(shard)
+        return self.files.claim(f"shards/{number}@{owner}", f"shards/{number}@{self.me}")
+
+    def release(self, shard: int) -> None:
+        """Give a shard back; that somebody else has it already does no harm."""
+        number = shard_name(shard)
+        self.files.claim(f"shards/{number}@{self.me}", f"shards/{number}@{FREE}")
+
+    def _is_dead(self, id: str) -> bool:
+        if id == self.me:
+            return False
+        self.watch.expect(id)
+        if id not in {pulse.id for pulse in self.watch.dead()} and not LocalLock.died_here(id):
+            return False
+        self._bury(id)
+        return True
+
+    def _bury(self, id: str) -> None:
+        """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back."""
+        self.watch.bury(id)
+        pulse = self.watch.seen[id].pulse if id in self.watch.seen else None
+        if pulse and pulse.beat and pulse.mark != END:
+            self.files.claim(pulse.name, Pulse(id, pulse.beat, END).name)
+
+    def _mend(self, owners: dict[int, set[str]]) -> None:
+        """Put back a shard whose name is gone (somebody tidied up by hand), and drop a second name of one of ours."""
+        for shard in range(self.count):
+            names = owners.get(shard, set())
+            self._missing[shard] = 0 if names else self._missing.get(shard, 0) + 1
+            if self._missing[shard] > 5:
+                self.files.create(f"shards/{shard_name(shard)}@{FREE}")
+            if self.me in names and len(names) > 1 and self.me != min(names):
+                self.files.drop(f"shards/{shard_name(shard)}@{self.me}")
+                names.discard(self.me)
+            elif len(names) > 1 and FREE in names:
+                self.files.drop(f"shards/{shard_name(shard)}@{FREE}")
+
+    def owns(self, shard: int) -> bool:
+        """Whether a shard's name still says that it is ours."""
+        return self.me in self._owners().get(shard, set())
+
+    # ---- the end
+
+    def all_idle(self) -> bool:
+        """Whether all live workers, by what we have seen, have nothing to do."""
+        return all(pulse.idle for pulse in self.watch.alive())
+
+    def all_is_done(self) -> bool:
+        """Whether the crawl is over: ask after each beat.
+
+        Two looks are compared. If every live worker was idle at both, for the same (k-th) time, and has beaten twice in
+        between, then all were idle all the while, nobody handed anything over, and each has read its inbox and
+        found nothing. Every shard must belong to one of them, so that every inbox was read.
+        """
+        now = {pulse.id: pulse for pulse in self.watch.alive()}
+        if not self.all_idle() or not self._all_owned(set(now)):
+            self._before_end = None
+            return False
+        before = self._before_end
+        if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
+            self._before_end = now
+            return False
+        return all(now[id].beat >= before[id].beat + 2 for id in now)
+
+    def _all_owned(self, ids: set[str]) -> bool:
+        owners = self._owners()
+        return len(owners) == self.count and all(names <= ids for names in owners.values())
+
+
+def read_counters(files: Files) -> list[dict[str, Any]]:
+    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
+    newest: dict[str, Pulse] = {}
+    for pulse in sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat):
+        newest[pulse.id] = pulse
+    found = [(pulse, files.get(pulse.name)) for pulse in newest.values()]
+    return [{**json.loads(data), "pulse": pulse} for pulse, data in found if data]
+
+
+class LocalLock:
+    """A lock on this machine's own disk, held while a worker lives: after a crash, the same machine need not wait.
+
+    It says nothing of workers on other machines; those are watched.
+    """
+
+    def __init__(self, id: str) -> None:
+        self._lock = FileLock(self._path(id), timeout=0, thread_local=False)
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """The worker has ended in good order."""
+        self._lock.release()
+        Path(self._lock.lock_file).unlink(missing_ok=True)
+
+    @classmethod
+    def died_here(cls, id: str) -> bool:
+        """Whether a worker ran on this machine and is gone."""
+        path = cls._path(id)
+        if not path.exists():
+            return False
+        try:
+            with FileLock(path, timeout=0):
+                path.unlink(missing_ok=True)
+        except (Timeout, OSError):
+            return False
+        return True
+
+    @staticmethod
+    def _path(id: str) -> Path:
+        folder = Path(tempfile.gettempdir()) / f"crawler-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder / f"{id}.lock"

@@ -1,0 +1,259 @@
+"""The store: from noun to path to bytes. Pages, records, refusals, robots.txt, seeds; and how a store is made."""
+
+from __future__ import annotations
+
+import calendar
+import hashlib
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import SoftFileLock, Timeout
+
+from crawler import config, urls
+from crawler.config import Settings
+from crawler.errors import StoreError, UsageError
+from crawler.files import Files
+from crawler.records import Failure, Page, Reading
+
+FORMAT = 1
+FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
+README = """\
+This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
+page as UTF-8 text, links/<host>/<key> its record as JSON, errs/<host>/<key> why a URL was refused; the key is the
+first 24 hex digits of sha224 of the URL. frontier/ holds what is still waiting, shards/ and workers/ who works on
+it, robots/ each host's robots.txt, seeds/ what the crawl began with, crawl.yaml its settings. `crawler status` tells
+how it stands; `crawler run` on any machine that mounts this folder goes on with it.
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Robots:
+    """A host's robots.txt as it was last read; no body for a host without rules."""
+
+    read: float
+    status: int
+    body: bytes
+
+
+class Store:
+    """A crawl's folder: `Store(path)` reads it; workers also write it."""
+
+    def __init__(self, root: str | Path, files: Files | None = None) -> None:
+        self.root = Path(root)
+        self.files = files or Files(self.root)
+
+    # ---- pages
+
+    def put_html(self, url: str, text: str) -> None:
+        """Keep a page's text, as UTF-8 in which grep sees text."""
+        self.files.put(self._path("htmls", url), text.replace("\0", "\ufffd").encode("utf-8", "replace"))
+
+    def put_record(self, url: str, record: bytes) -> None:
+        """Write the receipt that a URL is done: its html and the hand-over of its links came before."""
+        self.files.put(self._path("links", url), record)
+
+    def put_refusal(self, url: str, failure: Failure, attempts: int) -> None:
+        """Write why a URL will not be asked again."""
+        refusal = {"url": url, "reason": failure.reason, "detail": failure.detail, "attempts": attempts, "when": utc(time.time())}
+        self.files.put(self._path("errs", url), to_json(refusal))
+
+    def record(self, url: str) -> dict[str, Any] | None:
+        """A page's record, or None."""
+        return self._json(self._path("links", url))
+
+    def refusal(self, url: str) -> dict[str, Any] | None:
+        """Why a URL was refused, or None."""
+        return self._json(self._path("errs", url))
+
+    def html(self, url: str) -> str | None:
+        """A page's text, or None."""
+        data = self.files.get(self._path("htmls", url))
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def settled(self, host: str) -> tuple[set[str], set[str]]:
+        """The keys of a host's records and of its refusals, from two listings."""
+        return set(self.files.names(f"links/{host}")), set(self.files.names(f"errs/{host}"))
+
+    def hosts(self) -> list[str]:
+        """The hosts that have a record, sorted."""
+        return sorted(self.files.names("links"))
+
+    def records(self, host: str | None = None) -> Iterator[dict[str, Any]]:
+        """All records, of one host or of all, in a stable order; unreadable ones are passed over."""
+        for name in self.hosts() if host is None else [host]:
+            for key in sorted(self.files.names(f"links/{name}")):
+                record = self._json(f"links/{name}/{key}")
+                if record is not None:
+                    yield record
+
+    # ---- robots and seeds
+
+    def put_robots(self, host: str, robots: Robots) -> None:
+        """Keep a host's robots.txt; the first line says when it was read, as a comment."""
+        head = f"# read {utc(robots.read)} status {robots.status}\n"
+        self.files.put(f"robots/{host}", head.encode() + robots.body)
+
+    def robots(self, host: str) -> Robots | None:
+        """A host's robots.txt as it was last read, or None."""
+        head, _, body = (self.files.get(f"robots/{host}") or b"").partition(b"\n")
+        found = re.fullmatch(rb"# read (\S+) status (\d+)", head)
+        return Robots(from_utc(found[1].decode()), int(found[2]), body) if found else None
+
+    def add_seeds(self, seeds: Iterable[str], name: str = "") -> None:
+        """Remember what the crawl began with, so that no frontier is needed to begin again."""
+        lines = "".join(f"{seed}\n" for seed in seeds)
+        if lines:
+            self.files.put(f"seeds/{name or secrets.token_hex(4)}", lines.encode())
+
+    def seeds(self, known: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+        """(file, URL) for each seed, leaving out the files already known."""
+        for name in sorted(set(self.files.names("seeds")) - set(known)):
+            for line in (self.files.get(f"seeds/{name}") or b"").decode("ascii", "replace").splitlines():
+                yield name, line
+
+    # ---- settings
+
+    def settings(self) -> Settings:
+        """The settings in crawl.yaml, checked against what the store was made with."""
+        where = str(self.root / "crawl.yaml")
+        data = self.files.get("crawl.yaml")
+        if data is None:
+            raise StoreError(f"{where} is missing; put it back, or give `crawler run` the settings with -c FILE")
+        settings = Settings(**config.parse(data.decode("utf-8", "replace"), where))
+        made = self._read_format()
+        for name, value in _fixed(settings).items():
+            if made.get(name) != value:
+                raise UsageError(f"{where}: {name} cannot change once the store is made; put back what {self.root}/README says ({made.get(name)})")
+        return settings
+
+    def exists(self) -> bool:
+        """Whether a whole store is here: its README is written last."""
+        return self.files.get("README") is not None
+
+    def make(self, settings: Settings) -> None:
+        """Make a new store around whatever pages the folder already holds."""
+        self.files.put("crawl.yaml", config.render(settings).encode())
+        for folder in FOLDERS:
+            self.files.make(folder)
+        for number in range(settings.shards):
+            self.files.make(f"frontier/{shard_name(number)}")
+        present = {name.partition("@")[0] for name in self.files.names("shards")}
+        for number in range(settings.shards):
+            if shard_name(number) not in present:
+                self.files.create(f"shards/{shard_name(number)}@free")
+        facts = {"format": FORMAT, "spelling": urls.SPELLING, **_fixed(settings)}
+        self.files.put("README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode())
+
+    @contextmanager
+    def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
+        """One machine at a time for what is short and done by an operator; not for ownership of shards."""
+        lock = self.root / ".lock"
+        try:
+            with SoftFileLock(lock, timeout=seconds):
+                yield
+        except Timeout as error:
+            raise StoreError(f"another machine is {what}; if none is, remove {lock} and run again") from error
+
+    def check_format(self) -> None:
+        """Stop at a store that another version of the program made."""
+        made = self._read_format()
+        for name, ours in (("format", FORMAT), ("spelling", urls.SPELLING)):
+            if made.get(name) != str(ours):
+                raise StoreError(
+                    f"{self.root} has {name} {made.get(name, 'unknown')}, this program writes {name} {ours}; "
+                    "use the version of the program that made it, or a new folder"
+                )
+
+    def _read_format(self) -> dict[str, str]:
+        text = (self.files.get("README") or b"").decode("utf-8", "replace")
+        return dict(re.findall(r"^(\w+): (.+)$", text, re.MULTILINE))
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        data = self.files.get(name)
+        try:
+            found = json.loads(data) if data else None
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    @staticmethod
+    def _path(noun: str, url: str) -> str:
+        return f"{noun}/{urls.host(url)}/{urls.key(url)}"
+
+
+def open_store(root: Path, files: Files | None = None) -> Store:
+    """An existing store of our format, or one sentence about what is there instead."""
+    store = Store(root, files)
+    if root.exists() and not root.is_dir():
+        raise StoreError(f"{root} is a file, not a folder; name the store's folder")
+    if not root.exists():
+        raise StoreError(f"{root} does not exist; is the mount there? `crawler run {root} URL` makes a new store")
+    if not store.exists():
+        raise StoreError(f"{root} is not a store (it has no README of ours); `crawler run {root} URL` makes one")
+    store.check_format()
+    return store
+
+
+def new_settings(given: dict[str, Any]) -> Settings:
+    """The settings of a new store: a host that needs no delay may be spread over all workers."""
+    settings = Settings(**given)
+    return replace(settings, spread="url") if settings.delay == 0 and "spread" not in given else settings
+
+
+def build_record(page: Page, reading: Reading | None, depth: int, links: Iterable[str], when: float) -> dict[str, Any]:
+    """The record of a page; a redirect has no reading and so no html."""
+    return {
+        "url": page.url,
+        "status": page.status,
+        "fetched": utc(when),
+        "depth": depth,
+        "type": page.content_type.partition(";")[0].strip().lower(),
+        "charset": reading.charset if reading else None,
+        "title": reading.title if reading else None,
+        "bytes": len(page.body),
+        "sha224": hashlib.sha224(page.body).hexdigest() if reading else None,
+        "etag": page.headers.get("etag"),
+        "last_modified": page.headers.get("last-modified"),
+        "capped": bool(reading and reading.capped),
+        "links": list(links),
+    }
+
+
+def shard_name(number: int) -> str:
+    """A shard's number as a folder name."""
+    return f"{number:03d}"
+
+
+def to_json(value: dict[str, Any]) -> bytes:
+    """One line of ASCII JSON, so that `cat links/*/*` is a JSON Lines file."""
+    return json.dumps(value).encode("ascii") + b"\n"
+
+
+def utc(when: float) -> str:
+    """A time as people and jq sort it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def from_utc(text: str) -> float:
+    """The time that `utc` wrote; 0 if it is not one."""
+    try:
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return 0.0
+
+
+def _fixed(settings: Settings) -> dict[str, str]:
+    """What cannot change once the store is made, as its README says it."""
+    return {
+        "shards": str(settings.shards),
+        "spread": settings.spread,
+        "tracking": ",".join(settings.tracking) or "none",
+    }

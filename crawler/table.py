@@ -1,0 +1,326 @@
+"""The task table: a worker's waiting URLs on its machine's own disk, in SQLite.
+
+Memory is bounded whatever the size of the frontier, and the next URL of a host is an index look-up. The table is
+private to its worker and gone when it ends: the shard's batches make it again. It is safe to call from any thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from crawler import urls
+from crawler.records import Try
+
+WAITING, LATER, TAKEN, HELD, SETTLED = range(5)  # of a task; held: its shard is being given back
+EMPTY, RESTING, READY, BUSY = range(4)  # of a host
+
+SCHEMA = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -24000;
+CREATE TABLE task(key TEXT PRIMARY KEY, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
+                  rank INT, batch INT, url TEXT) WITHOUT ROWID;
+CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
+CREATE INDEX task_later ON task(due) WHERE state = 1;
+CREATE INDEX task_taken ON task(host) WHERE state = 2;
+CREATE INDEX task_batch ON task(batch) WHERE state < 4;
+CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, served INT, strain REAL, lanes INT,
+                  busy INT, met INT, kept INT) WITHOUT ROWID;
+CREATE INDEX host_resting ON host(due) WHERE state = 1;
+CREATE INDEX host_ready ON host(served) WHERE state = 2;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the table knows of a host: how strained it is, whether it was met, how many pages are kept."""
+
+    host: str
+    strain: float
+    met: bool
+    kept: int
+
+
+Result = TypeVar("Result")
+
+
+def locked(method: Callable[..., Result]) -> Callable[..., Result]:
+    """One thread at a time: SQLite's connection and our counters belong together."""
+
+    def with_lock(self: Table, *args: Any, **kwargs: Any) -> Result:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    with_lock.__doc__ = method.__doc__
+    return with_lock
+
+
+class Table:
+    """All URLs that a worker knows of in its shards, and their hosts."""
+
+    def __init__(self, order: str = "bfs", relax: bool = False, max_per_host: int | None = None) -> None:
+        self.lock = threading.RLock()
+        self.order = order
+        self.relax = relax  # with a depth limit, a settled page that turns out to be nearer has more to say
+        self.max_per_host = max_per_host
+        self.cut = 0  # URLs left out because their host has its share
+        self.nearer: list[Try] = []
+        self.left: Counter[int] = Counter()  # unsettled URLs of each batch
+        self.waiting = 0  # URLs that are not settled, those in flight among them
+        self.taken = 0
+        self.arrivals = 0  # all news that ever came: while it stands still, we had nothing new to do
+        self._serial = 0
+        # The empty name is a temporary database: on disk when it grows, and gone with the process.
+        self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._db.executescript(SCHEMA)
+
+    # ---- adding
+
+    @locked
+    def add(self, tries: Iterable[Try], batch: int, shard_of: Callable[[str], int]) -> None:
+        """Take in the URLs of a batch; the ones that are known already do not count for it."""
+        self._db.execute("BEGIN")
+        try:
+            for task in tries:
+                self._add(task, batch, shard_of)
+        finally:
+            self._db.execute("COMMIT")
+
+    def _add(self, task: Try, batch: int, shard_of: Callable[[str], int]) -> None:
+        key = urls.key(task.url)
+        row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            self._insert(key, task, batch, shard_of(task.url))
+        elif row[0] == SETTLED:
+            self._come_nearer(key, task, row[1])
+        elif task.depth < row[1] or task.attempt > row[2]:
+            self._renew(key, task, batch, *row)
+
+    def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
+        host = urls.host(task.url)
+        state = LATER if task.due else WAITING
+        values = (key, shard, host, state, task.depth, task.attempt, task.due, self._rank(task.depth), batch, task.url)
+        self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self.left[batch] += 1
+        self.waiting += 1
+        self.arrivals += 1
+        self._wake(host, shard)
+
+    def _come_nearer(self, key: str, task: Try, depth: int | None) -> None:
+        if self.relax and (depth is None or task.depth < depth):
+            self._db.execute("UPDATE task SET depth = ? WHERE key = ?", (task.depth, key))
+            self.nearer.append(task)
+            self.arrivals += 1
+
+    def _renew(self, key: str, task: Try, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
+        """The batch with the better news of a URL becomes its home: the old one may go before it is settled."""
+        depth = min(depth, task.depth)
+        if task.attempt > attempt:
+            self.taken -= state == TAKEN
+            state = LATER
+        self._db.execute(
+            "UPDATE task SET state = ?, depth = ?, attempt = max(attempt, ?), due = max(due, ?), rank = ?, batch = ? WHERE key = ?",
+            (state, depth, task.attempt, task.due, self._rank(depth), batch, key),
+        )
+        self.left[old] -= 1
+        self.left[batch] += 1
+        self.arrivals += 1
+
+    def _rank(self, depth: int) -> int:
+        """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first."""
+        self._serial += 1
+        rank = (depth << 40) + self._serial
+        return rank if self.order == "bfs" else -rank
+
+    def _wake(self, host: str, shard: int) -> None:
+        new = "INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0) ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
+        self._db.execute(new, (host, shard))
+
+    # ---- taking
+
+    @locked
+    def take(self, now: float, wall: float) -> tuple[Try, Host] | None:
+        """The next URL of the least served host that is due, or None."""
+        self._ripen(now, wall)
+        while True:
+            row = self._db.execute(
+                "SELECT host, strain, met, kept, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT 1"
+            ).fetchone()
+            if row is None:
+                return None
+            host, strain, met, kept, busy, lanes = row
+            if self._has_its_share(host, kept, now):
+                continue
+            task = self._next(host)
+            if task is None:
+                self._db.execute("UPDATE host SET state = ? WHERE host = ?", (EMPTY, host))
+                continue
+            state = READY if busy + 1 < lanes else BUSY
+            self._db.execute("UPDATE host SET served = served + 1, busy = busy + 1, state = ? WHERE host = ?", (state, host))
+            self.taken += 1
+            return task, Host(host, strain, bool(met), kept)
+
+    def _has_its_share(self, host: str, kept: int, now: float) -> bool:
+        """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
+        if self.max_per_host is None:
+            return False
+        taken = self._db.execute("SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)).fetchone()[0]
+        if kept + taken < self.max_per_host:
+            return False
+        if kept >= self.max_per_host:
+            rows = self._db.execute("SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)).fetchall()
+            for row in rows:
+                self._settle(*row)
+            self.cut += len(rows)
+        self._db.execute("UPDATE host SET state = 1, due = ? WHERE host = ?", (now + 0.5, host))
+        return True
+
+    def _ripen(self, now: float, wall: float) -> None:
+        """Retries whose time has come wait again, and hosts that have rested are ready."""
+        due = self._db.execute("SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (wall,)).fetchall()
+        for key, host, shard in due:
+            self._db.execute("UPDATE task SET state = 0 WHERE key = ?", (key,))
+            self._wake(host, shard)
+        self._db.execute("UPDATE host SET state = 2 WHERE state = 1 AND due <= ?", (now,))
+
+    def _next(self, host: str) -> Try | None:
+        row = self._db.execute(
+            "SELECT key, url, depth, attempt FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
+        ).fetchone()
+        if row is None:
+            return None
+        self._db.execute("UPDATE task SET state = ? WHERE key = ?", (TAKEN, row[0]))
+        return Try(row[1], row[2], row[3])
+
+    @locked
+    def put_back(self, url: str) -> None:
+        """A URL that was taken but not asked waits again."""
+        changed = self._db.execute("UPDATE task SET state = 0 WHERE key = ? AND state = 2", (urls.key(url),)).rowcount
+        self.taken -= changed
+
+    @locked
+    def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1) -> None:
+        """A host may be asked again at `due`, by so many visitors at once."""
+        self._db.execute(
+            "UPDATE host SET due = ?, strain = ?, lanes = ?, busy = max(busy - 1, 0), "
+            "state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
+            (due, strain, lanes, lanes, host),
+        )
+
+    # ---- settling
+
+    @locked
+    def meet(self, host: str, records: set[str], refusals: set[str], ours: Callable[[str], bool]) -> None:
+        """Learn what is settled of a host, from the listing of its folders; keys of other workers' shards are left out."""
+        self._db.execute("BEGIN")
+        for key in filter(ours, records | refusals):
+            row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
+            elif row[0] != SETTLED:
+                self._settle(key, row[0], row[4])
+                if self.relax:
+                    self.nearer.append(Try(row[1], row[2]))
+        self._db.execute("UPDATE host SET met = 1, kept = ? WHERE host = ?", (len(records), host))
+        self._db.execute("COMMIT")
+
+    @locked
+    def settle(self, url: str, kept: bool) -> None:
+        """A URL has its record or refusal: it leaves the frontier."""
+        key = urls.key(url)
+        row = self._db.execute("SELECT state, batch FROM task WHERE key = ?", (key,)).fetchone()
+        if row and row[0] != SETTLED:
+            self._settle(key, *row)
+        if kept:
+            self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(url),))
+
+    def _settle(self, key: str, state: int, batch: int) -> None:
+        self._db.execute("UPDATE task SET state = ?, url = NULL WHERE key = ?", (SETTLED, key))
+        self.left[batch] -= 1
+        self.waiting -= 1
+        self.taken -= state == TAKEN
+
+    @locked
+    def is_settled(self, url: str) -> bool:
+        """Whether a URL is known to have a record or a refusal."""
+        row = self._db.execute("SELECT state FROM task WHERE key = ?", (urls.key(url),)).fetchone()
+        return row is not None and row[0] == SETTLED
+
+    @locked
+    def drain_nearer(self) -> list[Try]:
+        """The settled pages that turned out to be nearer to a seed than their record says."""
+        nearer, self.nearer = self.nearer, []
+        return nearer
+
+    # ---- batches and shards
+
+    @locked
+    def of_batches(self, batches: Iterable[int]) -> list[Try]:
+        """The URLs of these batches that are not settled."""
+        found: list[Try] = []
+        for batch in batches:
+            with closing(self._db.execute("SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,))) as rows:
+                found.extend(Try(url, depth, attempt, due) for url, depth, attempt, due in rows)
+        return found
+
+    @locked
+    def rehome(self, tries: Iterable[Try], old: set[int], new: int) -> None:
+        """What is not settled of these, and still counted for the old batches, is in the new one."""
+        for task in tries:
+            key = urls.key(task.url)
+            row = self._db.execute("SELECT batch FROM task WHERE key = ? AND state < 4", (key,)).fetchone()
+            if row and row[0] in old:
+                self._db.execute("UPDATE task SET batch = ? WHERE key = ?", (new, key))
+                self.left[row[0]] -= 1
+                self.left[new] += 1
+
+    @locked
+    def hold(self, batches: Iterable[int]) -> None:
+        """Nothing of these batches is given out any more; what is taken runs to its end."""
+        for batch in batches:
+            self._db.execute("UPDATE task SET state = ? WHERE batch = ? AND state < 2", (HELD, batch))
+
+    @locked
+    def in_flight(self, shard: int) -> bool:
+        """Whether a URL of a shard is taken and not settled yet."""
+        return self._db.execute("SELECT 1 FROM task WHERE state = 2 AND shard = ? LIMIT 1", (shard,)).fetchone() is not None
+
+    @locked
+    def forget(self, shard: int, batches: Iterable[int], split: bool) -> None:
+        """Drop what waits in a shard that is no longer ours; what is settled stays settled.
+
+        Its hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
+        """
+        for batch in batches:
+            gone = self._db.execute("SELECT state FROM task WHERE batch = ? AND state < 4", (batch,)).fetchall()
+            self._db.execute("DELETE FROM task WHERE batch = ? AND state < 4", (batch,))
+            self.waiting -= len(gone)
+            self.taken -= sum(state == TAKEN for (state,) in gone)
+            self.left.pop(batch, None)
+        if split:
+            self._db.execute("UPDATE host SET met = 0")
+        else:
+            self._db.execute("DELETE FROM host WHERE shard = ?", (shard,))
+
+    @locked
+    def hosts(self) -> int:
+        """How many hosts have work now or later."""
+        return int(self._db.execute("SELECT count(*) FROM host WHERE state > 0").fetchone()[0])
+
+    @locked
+    def busiest(self, most: int) -> list[tuple[str, int]]:
+        """The hosts with the most pages kept."""
+        return self._db.execute("SELECT host, kept FROM host ORDER BY kept DESC LIMIT ?", (most,)).fetchall()
+
+    @locked
+    def next_due(self, now: float, wall: float) -> float:
+        """Seconds until a host or a retry may be due; a long time when nothing waits for the clock."""
+        host = self._db.execute("SELECT min(due) FROM host WHERE state = 1").fetchone()[0]
+        task = self._db.execute("SELECT min(due) FROM task WHERE state = 1").fetchone()[0]
+        return min(3600.0 if host is None else host - now, 3600.0 if task is None else task - wall)

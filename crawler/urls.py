@@ -1,0 +1,210 @@
+"""One spelling per URL, what follows from it (host, key, shard, domain), and which links are in scope."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
+from hashlib import sha224
+
+from ada_url import join_url, normalize_url
+from publicsuffixlist import PublicSuffixList
+
+# The version of the spelling rules. A key is a hash of a spelling: whoever changes a rule changes keys.
+SPELLING = 1
+
+MAX_URL = 2000
+# Longer than MAX_URL, because fragments and tracking fall away; bounded, because pages can hold anything.
+MAX_INPUT = 16_000
+MAX_HOST = 253
+MAX_NETLOC = 255
+
+# Query parameters that say where a reader came from, and never which page they see.
+TRACKING: tuple[str, ...] = (
+    "utm_source",
+    "utm_medium",
+    "utm_campaign",
+    "utm_term",
+    "utm_content",
+    "utm_id",
+    "gclid",
+    "dclid",
+    "gbraid",
+    "wbraid",
+    "fbclid",
+    "msclkid",
+    "twclid",
+    "yclid",
+    "igshid",
+    "mc_cid",
+    "mc_eid",
+    "_hsenc",
+    "_hsmi",
+)
+_TRACKING = frozenset(TRACKING)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PORT = re.compile(r":[0-9]+\Z")
+# The standard lets a host be `..`, `*`, `$home` or `;x`; ours becomes a folder. The groups are a name, an
+# IPv6 address, a port. The dot after the name is the DNS root: with it and without it, a site is the same.
+_LABEL = "[a-z0-9_-]{1,63}"
+_NETLOC = re.compile(rf"(?:((?!-){_LABEL}(?:\.{_LABEL})*)\.?|(\[[0-9a-f:]+\]))(:[1-9][0-9]{{0,4}})?")
+
+
+def spell(url: str, base: str | None = None, tracking: Collection[str] = _TRACKING) -> str | None:
+    """Return the one spelling of a URL (of a link, on a page at `base`), or None for what we never ask."""
+    href = _standard(url, base)
+    scheme, _, rest = href.partition("://")
+    if scheme not in ("http", "https"):
+        return None
+    # The standard escapes "#" and "@" wherever they are not the separators that we look for.
+    netloc, _, path = rest.partition("#")[0].partition("/")
+    place = _folder(netloc.rpartition("@")[2][: MAX_NETLOC + 2])
+    if place is None:
+        return None
+    if "?" in path:
+        path = _untracked(path, tracking)
+    spelled = f"{scheme}://{place}/{path}"
+    return spelled if len(spelled) <= MAX_URL else None
+
+
+def host(url: str) -> str:
+    """Return the netloc of a spelled URL: the name of its folder."""
+    return url.split("/", 3)[2]
+
+
+def key(url: str) -> str:
+    """Return the name of a spelled URL's files."""
+    return sha224(url.encode()).hexdigest()[:24]
+
+
+def shard(url: str, shards: int, spread: str = "host") -> int:
+    """Return which of the shards a spelled URL belongs to: its host's, or (spread "url") one of its own."""
+    return shard_of_key(key(url if spread == "url" else host(url)), shards)
+
+
+def shard_of_key(key: str, shards: int) -> int:
+    """Return which of the shards a key belongs to."""
+    return int(key, 16) % shards
+
+
+@lru_cache(maxsize=65_536)
+def domain(host: str) -> str | None:
+    """Return the registrable domain of a host, which may have a port; None for addresses and suffixes."""
+    name = _PORT.sub("", host or "").removesuffix(".")
+    if ":" in name or name.rpartition(".")[2].isdigit():
+        return None
+    return _suffixes().privatesuffix(name)
+
+
+def _standard(url: str, base: str | None) -> str:
+    """Return what a browser makes of a URL; an empty string when it would not go there."""
+    if len(url) > MAX_INPUT or (base is not None and len(base) > MAX_INPUT):
+        return ""
+    # Browsers read half a surrogate pair as U+FFFD.
+    if not url.isascii():
+        url = _SURROGATE.sub("\ufffd", url)
+    try:
+        return normalize_url(url) if base is None else join_url(base, url)
+    except ValueError:
+        return ""
+
+
+@lru_cache(maxsize=16_384)
+def _folder(netloc: str) -> str | None:
+    """Return a netloc that is safe as a folder's name, without its root dot, or None."""
+    # Two bytes too many are too many even without the dot; spell cuts there, so that this cache stays small.
+    match = _NETLOC.fullmatch(netloc)
+    if match is None:
+        return None
+    name, address, port = match.groups(default="")
+    place = (name or address) + port
+    return place if len(name) <= MAX_HOST and len(place) <= MAX_NETLOC else None
+
+
+def _untracked(path: str, tracking: Collection[str]) -> str:
+    """Return a path and query without the tracking parameters; all other bytes stay as they are."""
+    bare, _, query = path.partition("?")
+    pieces = query.split("&")
+    kept = [piece for piece in pieces if piece.partition("=")[0] not in tracking]
+    if len(kept) == len(pieces):
+        return path  # with its "?" even if bare: to the standard that is another URL
+    rest = "&".join(kept)
+    return f"{bare}?{rest}" if rest else bare
+
+
+@lru_cache(maxsize=1)
+def _suffixes() -> PublicSuffixList:
+    # Lazy: reading the list takes longer than importing everything else here.
+    return PublicSuffixList()
+
+
+class Scope:
+    """Which links are followed: those near a seed, as near as `kind` says, and by include and exclude."""
+
+    def __init__(
+        self,
+        kind: str,
+        seeds: Iterable[str] = (),
+        include: Iterable[str | re.Pattern[str]] = (),
+        exclude: Iterable[str | re.Pattern[str]] = (),
+    ) -> None:
+        """Take spelled seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
+        self._places = KINDS[kind]
+        self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+        for seed in seeds:
+            self.add(seed)
+
+    def add(self, seed: str) -> None:
+        """Let a spelled URL be a seed."""
+        *_, nearest = self._places(seed)
+        self._marks.add(nearest)
+
+    def admits(self, url: str) -> bool:
+        """Return whether a spelled URL is to be followed."""
+        if self._marks.isdisjoint(self._places(url)):
+            return False
+        if self._include and not any(pattern.search(url) for pattern in self._include):
+            return False
+        return not any(pattern.search(url) for pattern in self._exclude)
+
+
+# Each kind names the places that a URL is in, the nearest last. A seed marks its nearest place, and a URL in
+# any marked place is admitted: the cost does not grow with the number of seeds.
+
+
+def _page(url: str) -> Iterable[str]:
+    return (url,)
+
+
+def _directories(url: str) -> Iterator[str]:
+    # Without the scheme: http and https are the same site here.
+    place = url.partition("://")[2].partition("?")[0]
+    end = place.find("/") + 1
+    while end:
+        yield place[:end]
+        end = place.find("/", end) + 1
+
+
+def _host(url: str) -> Iterable[str]:
+    return (host(url),)
+
+
+def _domain(url: str) -> Iterable[str]:
+    name = host(url)
+    return (domain(name) or name,)
+
+
+def _anywhere(url: str) -> Iterable[str]:
+    return ("",)
+
+
+KINDS: dict[str, Callable[[str], Iterable[str]]] = {
+    "page": _page,
+    "prefix": _directories,
+    "host": _host,
+    "domain": _domain,
+    "any": _anywhere,
+}

@@ -1,0 +1,269 @@
+"""A worker: the life of a URL, walked by `threads` visitors, each a plain loop of blocking calls.
+
+1. `frontier.take` gives the next URL of a host of ours that is due.
+2. robots.txt allows it, or it is refused.
+3. `fetcher.get` asks once.
+4. `parse.read` turns bytes into text, title and links.
+5. `store.put_html` keeps the text.
+6. `frontier.hand_over` gives the links in scope to their shards.
+7. `store.put_record` says that it is done. (6 and 7 are flushed for a group of pages by `housekeeping`.)
+8. `politeness` says when the host may be asked next.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from crawler import parse, politeness, reasons, urls
+from crawler.config import Settings
+from crawler.errors import StoreError
+from crawler.fetch import Fetcher
+from crawler.housekeeping import Done, House, Stopped
+from crawler.logs import log
+from crawler.records import REDIRECTS, Failure, Page, Reading, Try
+from crawler.robots import LONGEST, Rules
+from crawler.seeds import Seeds
+from crawler.store import Robots, Store, build_record
+from crawler.table import Host
+from crawler.terms import Terms
+
+REMEMBERED = 2000  # hosts whose rules are kept in memory
+ROBOTS_AGE = 24 * 3600.0
+HOPS = 5  # redirects of a robots.txt that are followed
+FREELY = Rules(b"", "*")
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """The rules of a host that is given up: nothing may be asked, for this reason."""
+
+    failure: Failure
+
+    def allow(self, url: str) -> bool:
+        """Whether we may ask this URL: no."""
+        return False
+
+    def why_not(self, url: str) -> Failure:
+        """Why a URL of this host is refused."""
+        return replace(self.failure, url=url)
+
+
+class Worker:
+    """One process of a machine's pool: a full peer of every other worker on any machine."""
+
+    def __init__(self, store: Store, settings: Settings, house: House, seeds: Seeds) -> None:
+        self.store = store
+        self.settings = settings
+        self.house = house
+        self.frontier = house.frontier
+        self.seeds = seeds
+        self.fetcher = Fetcher(terms(settings))
+        self.wants = wants(settings)
+        self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
+        self._down: dict[str, int] = {}  # hosts whose robots.txt cannot be had, and how often we tried
+        self._lock = threading.Lock()
+
+    def run(self, threads: int) -> None:
+        """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
+        visitors = [threading.Thread(target=self._visitor, args=(number,), daemon=True) for number in range(threads)]
+        for visitor in visitors:
+            visitor.start()
+        try:
+            self.house.keep()
+        finally:
+            self.fetcher.close()
+
+    def _visitor(self, number: int) -> None:
+        while not self.house.closed:
+            taken = self.house.take(number)
+            if taken is None:
+                continue
+            task, host = taken
+            try:
+                self.visit(task, host)
+            except Stopped:
+                self.frontier.table.put_back(task.url)
+            except StoreError as error:
+                self.frontier.table.put_back(task.url)
+                self.house.fail(error)
+            except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
+                log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
+                self.house.refuse(task, Failure(task.url, "fault", "see the log"))
+                self._rest(host, FREELY, Failure(task.url, "fault"))
+            finally:
+                self.house.landed(number)
+
+    def visit(self, task: Try, host: Host) -> None:
+        """The life of a URL, from taken to settled."""
+        if not host.met:
+            return self._meet(task, host)
+        answer: Page | Failure | None = None
+        rules = self._rules_of(task, host.host)
+        if isinstance(rules, Page):  # robots.txt was asked for just now, in this URL's place
+            self.frontier.table.put_back(task.url)
+            answer = rules
+        elif isinstance(rules, Failure):
+            self._fail(task, rules)
+            answer = rules
+        elif not rules.allow(task.url):
+            self.house.refuse(task, rules.why_not(task.url))
+        else:
+            answer = self._get(task.url)
+            self._keep(task, answer)
+        return self._rest(host, rules, answer)
+
+    def _get(self, url: str) -> Page | Failure:
+        host = urls.host(url)
+        return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
+
+    # ---- 2. what the host allows
+
+    def _meet(self, task: Try, host: Host) -> None:
+        """Meet a host that comes up for the first time: one listing says what is settled of it.
+
+        If somebody asked it before, it rests for one delay first: they may have asked a moment ago.
+        """
+        records, refusals = self.house.insist(self.store.settled, host.host)
+        self.frontier.meet(host.host, records, refusals)
+        self.frontier.table.put_back(task.url)
+        rest = self.settings.delay if records or refusals else 0.0
+        self.frontier.table.rest(host.host, time.monotonic() + rest, host.strain)
+
+    def _rules_of(self, task: Try, host: str) -> Rules | Down | Page | Failure:
+        """The host's rules; or what came when its robots.txt was asked for just now."""
+        if not self.settings.robots:
+            return FREELY
+        with self._lock:
+            rules, read = self._rules.get(host, (None, 0.0))
+        if rules is None or time.time() - read > ROBOTS_AGE:
+            known = self.house.insist(self.store.robots, host)
+            if known is None or time.time() - known.read > ROBOTS_AGE:
+                return self._ask_robots(task, host)
+            rules = self._remember(host, known)
+        return rules
+
+    def _ask_robots(self, task: Try, host: str) -> Page | Failure:
+        """Ask for robots.txt in the URL's place: it comes through the host's own pace, so the URL waits its turn.
+
+        No answer, no page: then the URL has failed as its robots.txt did.
+        """
+        answer = self._follow(urls.spell("/robots.txt", task.url) or task.url)
+        if isinstance(answer, Failure):
+            if not answer.reason.startswith("http-4") or reasons.look_up(answer.reason).again:
+                return self._host_is_down(task, host, answer)
+            answer = Page(answer.url, int(answer.reason.removeprefix("http-")))
+        robots = Robots(time.time(), answer.status, answer.body)
+        self.house.insist(self.store.put_robots, host, robots)
+        self._remember(host, robots)
+        return answer
+
+    def _follow(self, url: str) -> Page | Failure:
+        for _ in range(HOPS + 1):
+            answer = self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
+            if isinstance(answer, Failure) or answer.location is None:
+                return answer
+            target = urls.spell(answer.location, url)
+            if target is None:
+                break
+            url = target
+        return Page(url, 404)  # a chain without an end says no more than no file does
+
+    def _host_is_down(self, task: Try, host: str, answer: Failure) -> Failure:
+        """After as many tries as a URL has, the host is given up: its other URLs are refused without asking."""
+        failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
+        with self._lock:
+            tries = self._down[host] = self._down.get(host, 0) + 1
+            if tries > self.settings.retries:
+                self._rules[host] = Down(failure), time.time()
+        return failure
+
+    def _remember(self, host: str, robots: Robots) -> Rules:
+        rules = Rules(robots.body, self.settings.user_agent)
+        with self._lock:
+            self._down.pop(host, None)
+            self._rules[host] = rules, robots.read
+            if len(self._rules) > REMEMBERED:
+                self._rules.popitem(last=False)
+        return rules
+
+    # ---- 4 to 7. what the answer brings
+
+    def _keep(self, task: Try, answer: Page | Failure) -> None:
+        """Keep a page: its html, then its links handed over, then its record."""
+        when = time.time()
+        if isinstance(answer, Failure):
+            return self._fail(task, answer)
+        reading: Reading | None = None
+        if answer.status in REDIRECTS:
+            target = urls.spell(answer.location or "", task.url, self.settings.tracking)
+            if target is None:
+                return self._fail(task, Failure(task.url, "bad-redirect", answer.location or ""))
+            links: tuple[str, ...] = (target,)
+        else:
+            try:
+                reading = parse.read(answer, self.wants)
+            except parse.Unreadable as error:
+                return self._fail(task, Failure(task.url, "unreadable", str(error)))
+            links = reading.links
+            self.house.insist(self.store.put_html, task.url, reading.text)
+        self.frontier.hand_over(self._in_scope(task, links, redirect=reading is None))
+        record = build_record(answer, reading, task.depth, links, when)
+        self.house.done(Done(task, record, len(answer.body)))
+        return None
+
+    def _in_scope(self, task: Try, links: Iterable[str], redirect: bool) -> list[Try]:
+        """The links that the crawl follows; a redirect is a link at the same depth, and of a seed it is a seed."""
+        depth = task.depth if redirect else task.depth + 1
+        if self.settings.depth is not None and depth > self.settings.depth:
+            return []
+        if task.depth == 0:
+            self.house.insist(self.seeds.widen, [task.url, *(links if redirect else ())])
+        return [Try(link, depth) for link in links if self.seeds.scope.admits(link)]
+
+    def _fail(self, task: Try, failure: Failure) -> None:
+        """Ask again later, or refuse for good."""
+        if reasons.look_up(failure.reason).again and task.attempt < self.settings.retries:
+            wait = politeness.retry_after(task.attempt, self.settings.retry_delay, failure.retry_after, random.random())
+            self.house.again(Try(task.url, task.depth, task.attempt + 1, time.time() + wait), failure)
+        else:
+            self.house.refuse(task, failure)
+
+    # ---- 8. when the host may be asked next
+
+    def _rest(self, host: Host, rules: Rules | Down | Page | Failure, answer: Page | Failure | None) -> None:
+        wanted = rules.delay if isinstance(rules, Rules) else 0.0
+        delay = max(self.settings.delay, min(wanted, self.settings.max_delay))
+        now = time.monotonic()
+        if answer is None:
+            self.frontier.table.rest(host.host, now, host.strain)
+            return
+        pace = politeness.next_pace(host.strain, answer, delay, now, random.random())
+        lanes = self.house.threads if delay == 0 and pace.strain == 0 else 1
+        self.frontier.table.rest(host.host, pace.due, pace.strain, lanes)
+
+
+def terms(settings: Settings) -> Terms:
+    """The settings that concern one request."""
+    return Terms(
+        fetcher=settings.fetcher,
+        user_agent=settings.user_agent,
+        timeout=settings.timeout,
+        connect_timeout=settings.connect_timeout,
+        first_byte=settings.first_byte,
+        max_size=settings.max_size,
+        types=settings.types,
+        proxy=settings.proxy,
+        connect_to=settings.connect_to,
+        allow_private=settings.allow_private,
+    )
+
+
+def wants(settings: Settings) -> parse.Wants:
+    """The settings that concern the reading of a page."""
+    return parse.Wants(
+        parser=settings.parser, follow=settings.follow, nofollow=settings.nofollow, tracking=frozenset(settings.tracking)
+    )

@@ -1,0 +1,320 @@
+"""A server on loopback that plays a behaviour for each path: the table PLAYS, path to function(sock)."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import ssl
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+# A play gets the connection after the request's head has been read. True: the next request may follow.
+Play = Callable[[socket.socket], bool | None]
+
+PLAYS: dict[str, Play] = {}
+HTML = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+BODY = b"<title>hello</title>" + b"x" * 3000
+NOISE = os.urandom(20_000)
+# A play that goes on for ever ends after this many seconds, so that no thread outlives the tests by much.
+PATIENCE = 8.0
+
+
+def play(path: str) -> Callable[[Play], Play]:
+    """Enter a function into the table."""
+
+    def enter(function: Play) -> Play:
+        PLAYS[path] = function
+        return function
+
+    return enter
+
+
+def says(path: str, answer: bytes, keep: bool = False) -> None:
+    """Enter a fixed answer into the table."""
+
+    def speak(sock: socket.socket) -> bool:
+        sock.sendall(answer)
+        return keep
+
+    PLAYS[path] = speak
+
+
+def whole(body: bytes, *headers: bytes, status: bytes = b"200 OK", kind: bytes = b"text/html") -> bytes:
+    """Return an answer with a correct Content-Length."""
+    lines = [b"HTTP/1.1 " + status, b"Content-Type: " + kind, b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def chunked(*chunks: bytes) -> bytes:
+    """Return a chunked body."""
+    return b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+
+
+def for_ever(sock: socket.socket, piece: bytes, pause: float = 0.0) -> None:
+    """Send the same again and again, until the other side has gone or our patience has."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        sock.sendall(piece)
+        time.sleep(pause)
+
+
+def bomb(wbits: int, size: int) -> bytes:
+    """Return `size` zeros, compressed; their sum is left out, since nobody should get that far."""
+    squeezer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    # After a full flush nothing refers back, so the same bytes can be said again.
+    block = squeezer.compress(bytes(1 << 20)) + squeezer.flush(zlib.Z_FULL_FLUSH)
+    start = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" if wbits == 31 else b"\x78\x9c"
+    return start + block * (size >> 20) + b"\x03\0" + bytes(8)
+
+
+def raw_deflate(data: bytes) -> bytes:
+    """Return a deflate stream without zlib's header."""
+    squeezer = zlib.compressobj(wbits=-15)
+    return squeezer.compress(data) + squeezer.flush()
+
+
+# Ordinary answers
+says("/", whole(BODY), keep=True)
+says("/redirect", whole(b"moved", b"Location: /elsewhere", status=b"301 Moved"), keep=True)
+says("/redirect-nowhere", whole(b"", status=b"302 Found"), keep=True)
+says("/missing", whole(b"no such page", status=b"404 Not Found"), keep=True)
+says("/untyped", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", keep=True)
+says("/chunked", HTML + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(b"one ", b"two"), keep=True)
+says("/until-close", HTML + b"\r\n" + BODY)
+says("/gzip", whole(gzip.compress(BODY), b"Content-Encoding: gzip"), keep=True)
+says("/gzip-twice", whole(gzip.compress(gzip.compress(BODY)), b"Content-Encoding: gzip, gzip"), keep=True)
+says("/gzip-members", whole(gzip.compress(BODY) + gzip.compress(b"!"), b"Content-Encoding: gzip"), keep=True)
+says("/gzip-junk", whole(gzip.compress(BODY) + b"junk", b"Content-Encoding: gzip"), keep=True)
+says("/deflate", whole(zlib.compress(BODY), b"Content-Encoding: deflate"), keep=True)
+says("/deflate-raw", whole(raw_deflate(BODY), b"Content-Encoding: deflate"), keep=True)
+says("/early-hints", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + whole(BODY), keep=True)
+says("/cookie", whole(BODY, b"Set-Cookie: a=1", b"Set-Cookie: b=2", b"X-Odd: caf\xe9\x07"), keep=True)
+says("/slow-down", whole(b"", b"Retry-After: 120", status=b"429 Slow"), keep=True)
+says(
+    "/later",
+    whole(
+        b"",
+        b"Date: Wed, 21 Oct 2015 07:28:00 GMT",
+        b"Retry-After: Wed, 21 Oct 2015 07:29:30 GMT",
+        status=b"503 Later",
+    ),
+    keep=True,
+)
+says("/next-year", whole(b"", b"Retry-After: 99999999999999999999", status=b"503 Later"), keep=True)
+says("/some-day", whole(b"", b"Retry-After: soon", status=b"503 Later"), keep=True)
+
+# Bodies that are not wanted
+says("/big", HTML + b"Content-Length: 99999999\r\n\r\n")
+says("/image", b"HTTP/1.1 200 OK\r\nContent-Type: Image/PNG; x=y\r\nContent-Length: 99999999\r\n\r\n")
+
+
+@play("/image-for-ever")
+def _(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n\r\n")
+    for_ever(sock, b"x", 0.1)
+
+
+@play("/redirect-for-ever")
+def _(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 301 Moved\r\nLocation: /x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for_ever(sock, b"1\r\nx\r\n", 0.1)
+
+
+# Endless and slow
+@play("/endless-body")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"\r\n")
+    for_ever(sock, bytes(65536))
+
+
+@play("/slow-body")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Content-Length: 1000\r\n\r\n")
+    for_ever(sock, b"x", 0.2)
+
+
+@play("/silent")
+def _(sock: socket.socket) -> None:
+    time.sleep(PATIENCE / 2)
+
+
+@play("/slow-headers")
+def _(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\n")
+    for_ever(sock, b"X: y\r\n", 0.2)
+
+
+@play("/endless-line")
+def _(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    for_ever(sock, b"a" * 65536)
+
+
+@play("/endless-headers")
+def _(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\n")
+    for_ever(sock, b"X: y\r\n" * 1000)
+
+
+@play("/continue-for-ever")
+def _(sock: socket.socket) -> None:
+    for_ever(sock, b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+
+
+@play("/continue-slowly")
+def _(sock: socket.socket) -> None:
+    for_ever(sock, b"HTTP/1.1 100 Continue\r\n\r\n", 0.1)
+
+
+says("/long-line", HTML + b"X: " + b"a" * 70_000 + b"\r\nContent-Length: 2\r\n\r\nhi")
+says("/many-headers", HTML + b"".join(b"X-%d: y\r\n" % n for n in range(10_000)) + b"\r\nhi")
+
+# Broken framing
+says("/too-short", HTML + b"Content-Length: 5000\r\n\r\n" + BODY)
+says("/too-long", HTML + b"Content-Length: 5\r\n\r\n" + BODY)
+says("/chunk-negative", HTML + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n" + b"x" * 100_000)
+says("/chunk-garbage", HTML + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n")
+says("/chunk-missing", HTML + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+says("/chunk-cut", HTML + b"Transfer-Encoding: chunked\r\n\r\nffff\r\nhello")
+says("/garbage", b"\x00\xff\xfe" * 100 + b"\r\n\r\n")
+says("/http-0.9", b"<html>hello</html>")
+says("/status-garbage", b"HTTP/1.1 abc OK\r\n\r\n")
+says("/head-cut", b"HTTP/1.1 200 OK\r\nContent-Ty")
+
+
+@play("/close")
+def _(sock: socket.socket) -> None:
+    return
+
+
+@play("/reset")
+def _(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@play("/half-closed")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Content-Length: 5000\r\n\r\nhello")
+    sock.shutdown(socket.SHUT_WR)
+    time.sleep(PATIENCE / 2)
+
+
+@play("/stale")
+def _(sock: socket.socket) -> None:
+    # Promises to stay, and goes when the next request has been sent.
+    sock.sendall(whole(b"once"))
+    sock.recv(65536)
+
+
+# Compression
+says("/gzip-bomb", whole(bomb(31, 1 << 30), b"Content-Encoding: gzip"))
+says("/deflate-bomb", whole(bomb(15, 1 << 28), b"Content-Encoding: deflate"))
+says("/gzip-bomb-twice", whole(gzip.compress(bomb(31, 1 << 28)), b"Content-Encoding: gzip, gzip"))
+says("/brotli", whole(b"\x0b\x01\x80hello\x03", b"Content-Encoding: br"), keep=True)
+says("/gzip-cut", whole(gzip.compress(NOISE)[:5000], b"Content-Encoding: gzip"), keep=True)
+says("/gzip-no-trailer", HTML + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(NOISE)[:-8])
+says("/deflate-cut", whole(zlib.compress(NOISE)[:5000], b"Content-Encoding: deflate"), keep=True)
+says("/gzip-not", whole(BODY, b"Content-Encoding: gzip"), keep=True)
+says("/gzip-bad-sum", whole(gzip.compress(NOISE)[:-8] + b"12345678", b"Content-Encoding: gzip"), keep=True)
+says("/gzip-thousandfold", whole(gzip.compress(b"") * 1000, b"Content-Encoding: gzip"), keep=True)
+says("/many-codings", whole(BODY, b"Content-Encoding: gzip, gzip, gzip"), keep=True)
+says("/odd-coding", whole(BODY, b"Content-Encoding: rot13"), keep=True)
+
+
+class Server:
+    """Accepts connections on loopback, and remembers how many there were and what was asked."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.listener = socket.create_server((address, 0), family=family)
+        self.port: int = self.listener.getsockname()[1]
+        self.tls = tls
+        self.connections = 0
+        self.heads: list[str] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def url(self, path: str = "/", scheme: str = "http") -> str:
+        """Return the URL of a path here."""
+        return f"{scheme}://127.0.0.1:{self.port}{path}"
+
+    def close(self) -> None:
+        """Accept no more."""
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def answer(self, sock: socket.socket, head: str) -> bool | None:
+        """Play the behaviour that the path asks for."""
+        return PLAYS[head.split(" ")[1].partition("?")[0]](sock)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                sock = self.listener.accept()[0]
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with suppress(OSError), sock:
+            if self.tls:
+                sock = self.tls.wrap_socket(sock, server_side=True)
+            sock.settimeout(PATIENCE)
+            with sock:
+                while head := read_head(sock):
+                    self.heads.append(head)
+                    if not self.answer(sock, head):
+                        break
+
+
+class Proxy(Server):
+    """A small real proxy: absolute URLs and CONNECT, both led to one other server."""
+
+    def __init__(self, behind: Server) -> None:
+        self.behind = behind
+        super().__init__()
+
+    def answer(self, sock: socket.socket, head: str) -> bool | None:
+        with socket.create_connection(("127.0.0.1", self.behind.port)) as far:
+            if head.startswith("CONNECT "):
+                sock.sendall(b"HTTP/1.1 200 Connection established\r\nX-Proxy: yes\r\n\r\n")
+            else:
+                method, url, rest = head.split(" ", 2)
+                far.sendall(f"{method} /{url.split('/', 3)[3]} {rest}\r\n\r\n".encode("latin-1"))
+            back = threading.Thread(target=_pour, args=(far, sock), daemon=True)
+            back.start()
+            _pour(sock, far)
+            back.join(PATIENCE)
+        return False
+
+
+def read_head(sock: socket.socket) -> str:
+    """Return a request's head without its end; empty when the other side has gone."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = sock.recv(65536)
+        if not piece:
+            return ""
+        data += piece
+    return data.partition(b"\r\n\r\n")[0].decode("latin-1")
+
+
+def _pour(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def serving(tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> Iterator[Server]:
+    """Give a server, and close it afterwards."""
+    server = Server(tls, address)
+    try:
+        yield server
+    finally:
+        server.close()
