@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -118,18 +118,19 @@ class Files:
                 return False
             return True
 
-    def settle(self, folders: Iterable[str]) -> None:
-        """Bring the names in these folders to the disk (file contents were synced before their rename)."""
-        for folder in folders if self.durable else ():
-            with self._trouble(folder):
-                descriptor = os.open(self._path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    os.fsync(descriptor)
-                except OSError as error:
-                    if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EBADF):
-                        raise
-                finally:
-                    os.close(descriptor)
+    def settle(self, folder: str) -> None:
+        """Bring the names in a folder to the disk (the contents of files were synced before their rename)."""
+        if not self.durable:
+            return
+        with self._trouble(folder):
+            descriptor = os.open(self._path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EBADF):
+                    raise
+            finally:
+                os.close(descriptor)
 
     def free(self) -> tuple[int, int]:
         """Free bytes and free inodes; file systems that count no inodes say as many as they like."""

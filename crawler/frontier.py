@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from crawler import urls
 from crawler.config import Settings
@@ -24,11 +25,15 @@ MANY = 48  # batches in a shard before the smallest become one
 REMEMBERED = 100_000  # URLs that need not be handed over again
 
 
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
 class Frontier:
     """A worker's part of what waits, and its way to hand URLs to any shard."""
 
-    def __init__(self, files: Files, settings: Settings) -> None:
+    def __init__(self, files: Files, settings: Settings, run: Run = map) -> None:
         self.files = files
+        self._run = run  # calls a function for each item, as `map` or an executor's `map` does
         self.table = Table(settings.order, settings.depth is not None, settings.max_per_host)
         self.shards = settings.shards
         self.spread = settings.spread
@@ -83,22 +88,21 @@ class Frontier:
         with self._lock:
             lots, self._lots = self._lots, defaultdict(list)
         try:
-            for shard in list(lots):
-                for name, part in self._write(shard, lots[shard]):
-                    self._take_in(shard, name, part)
-                del lots[shard]
+            written = self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
         except BaseException:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
-                for shard, tries in lots.items():
-                    self._lots[shard].extend(tries)
+                for shard, lot in lots.items():
+                    self._lots[shard].extend(lot)
             raise
+        for shard, name, part in written:
+            self._take_in(shard, name, part)
 
-    def _write(self, shard: int, tries: list[Try]) -> Iterator[tuple[str, list[Try]]]:
-        for part in in_parts(tries, LOT):
-            name = self._new_name(len(part))
-            self.files.put(f"{folder(shard)}/{name}", to_lines(part))
-            self.files.settle([folder(shard)])
-            yield name, part
+    def _write(self, parts: list[tuple[int, list[Try]]]) -> list[tuple[int, str, list[Try]]]:
+        """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
+        named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
+        all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
+        all_of(self._run(self.files.settle, {folder(shard) for shard, _ in parts}))
+        return named
 
     def _new_name(self, lines: int) -> str:
         self._numbers += 1
@@ -147,7 +151,8 @@ class Frontier:
 
     def _merge(self, shard: int, old: set[int]) -> None:
         """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
-        for name, part in self._write(shard, self.table.of_batches(old)):
+        parts = in_parts(self.table.of_batches(old), LOT)
+        for _, name, part in self._write([(shard, part) for part in parts]):
             new = self._batches[shard][name] = self._new_number()
             self.table.rehome(part, old, new)
 
@@ -172,6 +177,12 @@ class Frontier:
 def folder(shard: int) -> str:
     """Where a shard's batches are."""
     return f"frontier/{shard_name(shard)}"
+
+
+def all_of(results: Iterable[object]) -> None:
+    """Wait for all results, and raise what any of them raised."""
+    for _ in results:
+        pass
 
 
 def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:

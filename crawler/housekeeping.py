@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from crawler import urls
 from crawler.config import Settings
 from crawler.errors import StoreAway, StoreError
-from crawler.frontier import Frontier
+from crawler.frontier import Frontier, all_of
 from crawler.logs import log
 from crawler.records import Failure, Try
 from crawler.seeds import Seeds
@@ -53,7 +53,8 @@ class House:
     def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
-        self.frontier = Frontier(self.files, settings)
+        self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
+        self.frontier = Frontier(self.files, settings, self._pool.map)
         self.table = self.frontier.table
         self.shards = Shards(self.files, settings, slate.workers)
         self.closed = False
@@ -73,7 +74,6 @@ class House:
         self._away_since: float | None = None
         self._born = time.time()
         self._parent = os.getppid()
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="flush")
 
     # ---- for the visitors
 
@@ -203,9 +203,9 @@ class House:
         try:
             self._bring_nearer()
             self.frontier.flush()
-            self.files.settle({f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]})
-            for _ in self._pool.map(self._put_record, done):
-                pass
+            folders = {f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]}
+            all_of(self._pool.map(self.files.settle, folders))
+            all_of(self._pool.map(self._put_record, done))
         except StoreError:
             with self._news:
                 self._done = done + self._done
@@ -284,7 +284,7 @@ class House:
         """A batch goes only after the receipts of its URLs are on the disk."""
         unsynced, self._unsynced = self._unsynced, set()
         try:
-            self.files.settle(unsynced)
+            all_of(self._pool.map(self.files.settle, unsynced))
         except StoreError:
             self._unsynced |= unsynced
             raise

@@ -237,16 +237,17 @@ _LONG = 65_536
 
 # A parser opens these anew in every paragraph until they are closed: 40 KB can make a gigabyte of tree.
 _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
-_STYLED = re.compile(rf"<(?:{'|'.join(_STYLES)})[\s/]", re.I)
+# The flag stands behind the "<": in front of it, it would make a search read every character by itself.
+_STYLED = re.compile(rf"<(?i:{'|'.join(_STYLES)})[\s/]")
 # These have no end, or end by themselves: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
     a p li dd dt tr td th tbody thead tfoot option optgroup rp rt area base basefont bgsound br col embed
     frame hr img image input keygen link meta param source track wbr"""))  # fmt: skip
 _ATTRIBUTE = r"""[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+"""
 _TAG = re.compile(
-    rf"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1|\Z)|<(?P<end>/?)(?P<name>[a-z][^\s/>]*+)"
-    rf"(?P<many>(?:{_ATTRIBUTE}){{{_MAX_ATTRIBUTES}}})?+(?:{_ATTRIBUTE})*+",
-    re.S | re.I,
+    rf"<(?i:!--.*?(?:-->|\Z)|(script|style)\b.*?(?:</\1|\Z)|(?P<end>/?)(?P<name>[a-z][^\s/>]*+)"
+    rf"(?P<many>(?:{_ATTRIBUTE}){{{_MAX_ATTRIBUTES}}})?+(?:{_ATTRIBUTE})*+)",
+    re.S,
 )
 
 
@@ -281,23 +282,24 @@ class _Tally:
 
     def affords(self, tag: re.Match[str]) -> bool:
         """Count one more tag, and say whether the page is still worth parsing."""
-        name = tag["name"].lower()
-        if not tag["end"]:
-            self._open(name, tag[0])
-        elif self.opened[name]:
-            self._close(name)
+        end, name, many = tag.group("end", "name", "many")
+        name = name.lower()
+        if name not in _FLAT:
+            if not end:
+                self._open(name, tag)
+            elif self.opened.get(name):
+                self._close(name)
         self.depths += self.depth
         self.copies += self.kept
         is_cheap = self.depths <= self.limits.depths and self.copies <= self.limits.copies
-        return is_cheap and self.roots <= _MAX_ROOTS and not tag["many"]
+        return is_cheap and self.roots <= _MAX_ROOTS and not many
 
-    def _open(self, name: str, whole: str) -> None:
-        if name in _FLAT:
-            return
+    def _open(self, name: str, tag: re.Match[str]) -> None:
         self.opened[name] += 1
         self.depth += 1
         self.roots += name in ("html", "body")
         if name in self.styles:
+            whole = tag[0]
             self.styles[name].append(whole)
             self.alike[whole] += 1
             self.kept += self.alike[whole] <= 3  # of those alike, a parser keeps three

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from crawler.records import Failure, Page
 
 STRAINED = frozenset({"http-429", "http-503", "timeout", "connect"})
-MOST = 12.0  # doublings: from one second to about an hour
+MOST = 15.0  # doublings: from a tenth of a second to about an hour
+LEAST = 0.1  # what is doubled where there is no delay
 LONGEST = 3600.0
 EASE = 0.25  # how much of a doubling one good answer takes back
 
@@ -31,7 +32,7 @@ def next_pace(strain: float, answer: Page | Failure, delay: float, now: float, d
         strain = max(strain - EASE, 0.0)
     wait = delay
     if strain:
-        wait = min(max(delay, 1.0) * 2**strain, max(LONGEST, delay)) * (1 + dice / 4)
+        wait = min(max(delay, LEAST) * 2**strain, max(LONGEST, delay)) * (1 + dice / 4)
     if isinstance(answer, Failure) and answer.retry_after:
         wait = max(wait, answer.retry_after)
     return Pace(strain, now + wait)
