@@ -43,7 +43,11 @@ def spell_seed(seed: str, tracking: Sequence[str]) -> str:
     """A URL that the user gave, in its one spelling."""
     spelled = urls.spell(seed, tracking=tracking)
     if spelled is None:
-        hint = f"did you mean https://{seed}?" if urls.spell(f"https://{seed}") and "://" not in seed else "it must be http or https"
+        hint = (
+            f"did you mean https://{seed}?"
+            if urls.spell(f"https://{seed}") and "://" not in seed
+            else "it must be http or https"
+        )
         raise UsageError(f"{seed!r} is not a URL that can be crawled; {hint}")
     return spelled
 
@@ -52,7 +56,9 @@ def _is_new(root: Path, store: Store) -> bool:
     if root.is_file():
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
     if not root.exists() and not root.absolute().parent.is_dir():
-        raise StoreError(f"{root.absolute().parent} does not exist; is the mount there? (the store's own folder is made for you)")
+        raise StoreError(
+            f"{root.absolute().parent} does not exist; is the mount there? (the store's own folder is made for you)"
+        )
     return not root.exists() or not store.exists()
 
 
@@ -60,10 +66,14 @@ def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None
     _check_together(settings)
     has_pages = bool(store.files.names("links"))
     if not has_seeds and not has_pages:
-        raise UsageError(f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/")
+        raise UsageError(
+            f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/"
+        )
     strange = sorted(set(store.files.names("")) - HARMLESS)
     if strange:
-        raise StoreError(f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one")
+        raise StoreError(
+            f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one"
+        )
     try:
         root.mkdir(exist_ok=True)
         store.files.share_mode()
@@ -73,7 +83,9 @@ def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None
                 if has_pages:
                     store.files.create(rehydrate.MARK)
     except OSError as error:
-        raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
+        raise StoreError(
+            f"{root} cannot be written ({error.strerror}); check the mount and its permissions"
+        ) from error
 
 
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
@@ -93,7 +105,9 @@ def _check_together(settings: Settings) -> None:
         except ValueError as error:
             raise UsageError(f"proxy is {settings.proxy}: {error}") from error
     if settings.patience < 4 * settings.pulse:
-        raise UsageError(f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)")
+        raise UsageError(
+            f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
+        )
 
 
 def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> None:

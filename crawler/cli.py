@@ -64,16 +64,31 @@ def main() -> NoReturn:
 def run(args: Sequence[str]) -> int:
     """Run one command; the exit code."""
     try:
-        options = parser().parse_args(args)
+        options = read(args)
         return int(options.command(options))
     except CrawlerError as error:
         print(f"crawler: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that closing stdout says nothing either
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that closing stdout says nothing either
         return errors.OVER
     except KeyboardInterrupt:
         return errors.STOPPED
+
+
+def read(args: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; URLs may stand anywhere among the flags, which argparse alone does not allow."""
+    options, rest = parser().parse_known_args(args)
+    strange = [item for item in rest if item.startswith("-") or not hasattr(options, "urls")]
+    if strange:
+        raise UsageError(
+            f"there is no flag or place for {strange[0]!r}; `crawler --help` and `crawler COMMAND --help` list them"
+        )
+    if rest:
+        options.urls += rest
+    return options
 
 
 def parser() -> Parser:
@@ -85,7 +100,15 @@ def parser() -> Parser:
     status = _command(commands, "status", "how a crawl stands", show_status)
     status.add_argument("--json", action="store_true", help="for scripts")
     _command(commands, "rehydrate", "make the frontier again from the saved links", run_rehydrate)
-    demo.flags(_command(commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False))
+    demo.flags(
+        _command(
+            commands,
+            "demo",
+            "crawl an embedded web and prove that every page is there",
+            demo.run,
+            store=False,
+        )
+    )
     return top
 
 
@@ -101,17 +124,40 @@ def _run_flags(made: Parser) -> None:
     made.add_argument("urls", nargs="*", metavar="URL", help="where to begin")
     made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
     made.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
-    made.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting by name; repeatable")
+    made.add_argument(
+        "-s",
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="any setting by name; repeatable",
+    )
     group = made.add_argument_group("settings (kept in the store; the first run decides)")
     for flags, name, how in SETTING_FLAGS:
         default = config.show(getattr(config.Settings(), name))
         more = "repeatable" if how.get("action") == "append" else f"default {default}"
         help = f"{config.HELP[name]} ({more})" if "metavar" in how else config.HELP[name]
-        group.add_argument(*flags, dest=f"set_{name}", help="do not obey robots.txt" if name == "robots" else help.replace("%", "%%"), **how)
+        group.add_argument(
+            *flags,
+            dest=f"set_{name}",
+            help="do not obey robots.txt" if name == "robots" else help.replace("%", "%%"),
+            **how,
+        )
     here = made.add_argument_group("this machine (may differ from machine to machine)")
-    here.add_argument("-j", "--workers", type=_whole, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)")
-    here.add_argument("-t", "--threads", type=_whole, default=16, metavar="N", help="visitors per worker (default 16)")
-    here.add_argument("--time-limit", type=_duration, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d")
+    here.add_argument(
+        "-j",
+        "--workers",
+        type=_whole,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (default: cores)",
+    )
+    here.add_argument(
+        "-t", "--threads", type=_whole, default=16, metavar="N", help="visitors per worker (default 16)"
+    )
+    here.add_argument(
+        "--time-limit", type=_duration, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d"
+    )
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
@@ -139,7 +185,9 @@ def run_crawl(options: argparse.Namespace) -> int:
     try:
         logs.begin()
     except OSError as error:
-        raise UsageError(f"the log file {options.log_file} cannot be written ({error.strerror}); name another") from error
+        raise UsageError(
+            f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
+        ) from error
     settings = begin(options.store, given, seeds, secrets.token_hex(4), log.warning)
     if not settings.robots:
         log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
@@ -158,7 +206,9 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
         try:
             given |= config.parse(Path(options.config).read_text("utf-8"), options.config)
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
+            raise UsageError(
+                f"{options.config} cannot be read ({error}); name a YAML file of settings"
+            ) from error
     for item in options.set:
         name, value = config.pair(item)
         given[name] = config.check_one(name, value, f"--set {item}")
@@ -204,5 +254,7 @@ def run_rehydrate(options: argparse.Namespace) -> int:
         with store.alone("rehydrating the store"):
             rehydrate.rehydrate(store, settings, print)
     except OSError as error:
-        raise StoreError(f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions") from error
+        raise StoreError(
+            f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
+        ) from error
     return errors.OVER

@@ -43,8 +43,14 @@ def whole(least: int, most: int = 1 << 40) -> Check:
     """A whole number within bounds."""
 
     def check(value: Any) -> int:
-        if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)) or not least <= int(value) <= most:
-            raise ValueError(f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else ""))
+        if (
+            isinstance(value, bool)
+            or not re.fullmatch(r"-?\d+", str(value))
+            or not least <= int(value) <= most
+        ):
+            raise ValueError(
+                f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else "")
+            )
         return int(value)
 
     return check
@@ -114,28 +120,43 @@ def setting(default: Any, check: Check, help: str) -> Any:
     return field(default=default, metadata={"check": check, "help": help})
 
 
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The whole configuration of a crawl."""
 
     # What to crawl
-    scope: str = setting("any", choice("page", "prefix", "host", "domain", "any"), "how far from the seeds links are followed")
+    scope: str = setting(
+        "any", choice("page", "prefix", "host", "domain", "any"), "how far from the seeds links are followed"
+    )
     depth: int | None = setting(None, optional(whole(0)), "links away from a seed; null is no limit")
     include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found")
-    exclude: tuple[str, ...] = setting((), several(regex), "do not follow URLs in which one of these is found")
-    order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
+    exclude: tuple[str, ...] = setting(
+        (), several(regex), "do not follow URLs in which one of these is found"
+    )
+    order: str = setting(
+        "bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first"
+    )
     limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit")
     max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit")
-    types: tuple[str, ...] = setting(("text/html", "application/xhtml+xml"), several(text), "content types that are kept")
-    follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
+    types: tuple[str, ...] = setting(
+        ("text/html", "application/xhtml+xml"), several(text), "content types that are kept"
+    )
+    follow: tuple[str, ...] = setting(
+        FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed"
+    )
     nofollow: bool = setting(False, yes_no, "obey rel=nofollow and the meta robots nofollow of pages")
-    tracking: tuple[str, ...] = setting(urls.TRACKING, several(text), "query parameters that are dropped from every URL")
+    tracking: tuple[str, ...] = setting(
+        urls.TRACKING, several(text), "query parameters that are dropped from every URL"
+    )
     # Manners
-    delay: float = setting(1.0, duration, "seconds from the end of one answer to the next request to its host")
+    delay: float = setting(
+        1.0, duration, "seconds from the end of one answer to the next request to its host"
+    )
     max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed")
     robots: bool = setting(True, yes_no, "obey robots.txt")
-    user_agent: str = setting(f"folder-crawler/{__version__}", text, "who we say we are; its first word is looked up in robots.txt")
+    user_agent: str = setting(
+        f"folder-crawler/{__version__}", text, "who we say we are; its first word is looked up in robots.txt"
+    )
     retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass")
     retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each")
     # One request
@@ -144,15 +165,23 @@ class Settings:
     connect_timeout: float = setting(10.0, duration, "for the connection")
     first_byte: float = setting(20.0, duration, "until the answer begins")
     max_size: int = setting(10 << 20, size, "of a body after decompression; larger ones are refused")
-    headers: tuple[str, ...] = setting((), several(by(check_header)), "sent to the seeds' hosts only, but for Accept-*, DNT and From")
-    proxy: str | None = setting(None, optional(by(check_proxy)), "asks through this proxy; none is taken from the environment")
-    connect_to: tuple[str, ...] = setting((), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; empty HOST:PORT match all")
+    headers: tuple[str, ...] = setting(
+        (), several(by(check_header)), "sent to the seeds' hosts only, but for Accept-*, DNT and From"
+    )
+    proxy: str | None = setting(
+        None, optional(by(check_proxy)), "asks through this proxy; none is taken from the environment"
+    )
+    connect_to: tuple[str, ...] = setting(
+        (), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; empty HOST:PORT match all"
+    )
     allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
     # The store and the machines
     parser: str = setting("lexbor", choice("lexbor", "html5lib"), "what reads the pages")
     durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
     shards: int = setting(64, whole(1, 4096), "parts of all hosts; fixed once the store is made")
-    spread: str = setting("host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0")
+    spread: str = setting(
+        "host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0"
+    )
     pulse: float = setting(2.0, duration, "seconds between a worker's signs of life")
     patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
 
@@ -184,7 +213,9 @@ def parse(data: str, where: str) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(data)
     except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back") from error
+        raise UsageError(
+            f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back"
+        ) from error
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
@@ -210,7 +241,9 @@ def render(settings: Settings) -> str:
         value = getattr(settings, item.name)
         lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
         if isinstance(value, tuple):
-            lines.append(f"{item.name}: {yaml.safe_dump(list(value), default_flow_style=True, width=1 << 20)}")
+            lines.append(
+                f"{item.name}: {yaml.safe_dump(list(value), default_flow_style=True, width=1 << 20)}"
+            )
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)

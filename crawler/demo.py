@@ -20,11 +20,22 @@ SEED = 1
 
 def flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `crawler demo`."""
-    parser.add_argument("store", type=Path, nargs="?", default=Path("demo/store"), metavar="STORE", help="made anew (default demo/store)")
+    parser.add_argument(
+        "store",
+        type=Path,
+        nargs="?",
+        default=Path("demo/store"),
+        metavar="STORE",
+        help="made anew (default demo/store)",
+    )
     parser.add_argument("--hosts", type=int, default=300, metavar="N", help="hosts in the web (default 300)")
-    parser.add_argument("--pages", type=int, default=4000, metavar="N", help="pages in the web (default 4000)")
+    parser.add_argument(
+        "--pages", type=int, default=4000, metavar="N", help="pages in the web (default 4000)"
+    )
     parser.add_argument("-j", "--workers", type=int, default=4, metavar="N", help="processes (default 4)")
-    parser.add_argument("--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to")
+    parser.add_argument(
+        "--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +52,10 @@ def _serve(web: DemoWeb, where: str) -> int:
         raise UsageError(f"--serve {where}: write PORT or ADDR:PORT, such as 8000")
     try:
         with serve(web, (address or "127.0.0.1", int(port))) as server:
-            print(f"serving {len(web.expected().pages)} pages on port {server.port}; begin at {web.seeds()[0]}", flush=True)
+            print(
+                f"serving {len(web.expected().pages)} pages on port {server.port}; begin at {web.seeds()[0]}",
+                flush=True,
+            )
             while True:
                 time.sleep(3600)
     except OSError as error:
@@ -58,7 +72,19 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
     log = store.parent / f"{store.name}.log"
     log.unlink(missing_ok=True)
     with serve(web, ("127.0.0.1", 0), log=str(log), process=True) as server:
-        command = ["run", str(store), *web.seeds(), "-j", str(workers), "-w", "0.02", "-s", "retry_delay=1s", "-s", "retries=2"]
+        command = [
+            "run",
+            str(store),
+            *web.seeds(),
+            "-j",
+            str(workers),
+            "-w",
+            "0.02",
+            "-s",
+            "retry_delay=1s",
+            "-s",
+            "retries=2",
+        ]
         command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", "folder-crawler-demo/1"]
         print("crawler", *command, flush=True)
         code = subprocess.run([sys.executable, "-m", "crawler", *command], check=False).returncode
@@ -70,7 +96,10 @@ def _prove(web: DemoWeb, store: Path, log: Path) -> int:
     expected = web.expected()
     differences = compare(expected, store)
     twice = asked_twice(read_log(log))
-    for line in [*differences[:20], *(f"asked {times} times: {url}" for url, times in list(twice.items())[:20])]:
+    for line in [
+        *differences[:20],
+        *(f"asked {times} times: {url}" for url, times in list(twice.items())[:20]),
+    ]:
         print(line)
     if differences or twice:
         print(f"{len(differences)} differences, {len(twice)} pages asked more than once")
@@ -79,5 +108,7 @@ def _prove(web: DemoWeb, store: Path, log: Path) -> int:
         f"every page is there: {len(expected.pages):,} pages, {len(expected.redirects):,} redirects and "
         f"{len(expected.refused):,} refusals compared one by one, none asked twice"
     )
-    print(f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl unicorn {store}/htmls | head")
+    print(
+        f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl unicorn {store}/htmls | head"
+    )
     return errors.OVER

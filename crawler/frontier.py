@@ -38,7 +38,9 @@ class Frontier:
         self.shards = settings.shards
         self.spread = settings.spread
         self.owned: set[int] = set()
-        self._batches: dict[int, dict[str, int]] = defaultdict(dict)  # shard -> batch name -> number in the table
+        self._batches: dict[int, dict[str, int]] = defaultdict(
+            dict
+        )  # shard -> batch name -> number in the table
         self._lots: dict[int, list[Try]] = defaultdict(list)
         self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
@@ -88,7 +90,9 @@ class Frontier:
         with self._lock:
             lots, self._lots = self._lots, defaultdict(list)
         try:
-            written = self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
+            written = self._write(
+                [(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)]
+            )
         except BaseException:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
                 for shard, lot in lots.items():
@@ -100,7 +104,11 @@ class Frontier:
     def _write(self, parts: list[tuple[int, list[Try]]]) -> list[tuple[int, str, list[Try]]]:
         """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
         named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
-        all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
+        all_of(
+            self._run(
+                lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named
+            )
+        )
         all_of(self._run(self.files.settle, {folder(shard) for shard, _ in parts}))
         return named
 
@@ -140,7 +148,9 @@ class Frontier:
         batches = self._batches[shard]
         left = self.table.left
         done = [name for name, number in batches.items() if left[number] <= 0]
-        kept = sorted((name for name in batches if name not in set(done)), key=lambda name: left[batches[name]])
+        kept = sorted(
+            (name for name in batches if name not in set(done)), key=lambda name: left[batches[name]]
+        )
         small = kept if all_of_it else kept[: len(kept) // 2] if len(kept) > MANY else []
         if len(small) > 1:
             self._merge(shard, {batches[name] for name in small})
@@ -194,7 +204,9 @@ def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
 
 def to_lines(tries: Iterable[Try]) -> bytes:
     """A batch: one tab-separated line each of depth, attempt, due, url."""
-    return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode("ascii")
+    return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode(
+        "ascii"
+    )
 
 
 def from_lines(data: bytes) -> Iterator[Try]:

@@ -26,7 +26,8 @@ from crawler.store import Store, to_json, utc
 from crawler.table import Host
 
 FLUSH = 0.3  # seconds that a page waits for others to be flushed with
-LOOK = 1.0  # seconds between looks into the inboxes
+LOOK = 1.0  # seconds between an idle worker's looks into its inboxes
+QUICK = 0.2  # the same when the end is near
 TIDY = 5.0
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"
 
@@ -50,7 +51,9 @@ class Done:
 class House:
     """All that a worker's visitors share. One thread keeps it; another shows the pulse."""
 
-    def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str
+    ) -> None:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
@@ -60,16 +63,20 @@ class House:
         self.closed = False
         self.outcome: str | None = None
         self.error: StoreError | None = None
-        self._news = threading.Condition()
+        lock = threading.RLock()
+        self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
+        self._scouted = False
         self._done: list[Done] = []
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
-        self._base = {name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")}
+        self._base = {
+            name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")
+        }
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
         self._leaving: set[int] = set()
         self._unsynced: set[str] = set()
-        self._next_look = self._next_tidy = 0.0
+        self._looked = self._next_tidy = 0.0
         self._vouched = -1
         self._away_since: float | None = None
         self._born = time.time()
@@ -80,14 +87,25 @@ class House:
     def take(self, visitor: int) -> tuple[Try, Host] | None:
         """1. The next URL that is due, or None after a short wait."""
         with self._news:
-            taken = None if self._must_wait() else self.frontier.take()
+            must_wait = self._must_wait()
+            taken = None if must_wait else self.frontier.take()
             self._show_flying()
             if taken is None:
-                self._news.wait(min(0.2, max(self.frontier.next_due(), 0.005)))
+                self._wait_for_news(must_wait)
                 return None
+            self._news.notify()  # there may be more
         task = taken[0]
         self.slate.fly(self.row, visitor, f"{task.depth}\t{task.attempt}\t{task.url}")
         return taken
+
+    def _wait_for_news(self, must_wait: bool) -> None:
+        """One visitor watches the clock for the next host that is due; the others sleep until they are called."""
+        if must_wait or self._scouted:
+            self._news.wait(0.2)
+            return
+        self._scouted = True
+        self._clock.wait(min(0.2, max(self.frontier.next_due(), 0.001)))
+        self._scouted = False
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
@@ -109,7 +127,7 @@ class House:
         """A visitor has nothing in hand."""
         self.slate.fly(self.row, visitor, "")
         with self._news:
-            self._news.notify()
+            self._clock.notify()  # its host has a new time: the watch must be set again
 
     def done(self, done: Done) -> None:
         """7. A page waits for its record."""
@@ -121,7 +139,13 @@ class House:
         """A URL will be asked again, later."""
         self.frontier.hand_over([task])
         self.count("retries")
-        facts = {"event": "retry", "url": task.url, "reason": failure.reason, "detail": failure.detail, "attempt": task.attempt}
+        facts = {
+            "event": "retry",
+            "url": task.url,
+            "reason": failure.reason,
+            "detail": failure.detail,
+            "attempt": task.attempt,
+        }
         log.debug("again later: %s (%s)", task.url, failure.reason, extra=facts)
 
     def refuse(self, task: Try, failure: Failure) -> None:
@@ -180,15 +204,21 @@ class House:
             os._exit(1)  # our supervisor is gone; where the kernel does not see to it, we do
         self._flush_if_due()
         now = time.monotonic()
-        if now >= self._next_look and not self.outcome:
+        if now - self._looked > self._patience_to_look() and not self.outcome:
             self._look()
-            self._next_look = time.monotonic() + (LOOK if self._everyone_waits() else max(LOOK, self.settings.pulse))
+            self._looked = time.monotonic()
         if now >= self._next_tidy:
             self._tidy()
             self._next_tidy = time.monotonic() + TIDY
         self._back_again()
         with self._news:
             self._news.wait(0.05)
+
+    def _patience_to_look(self) -> float:
+        """Idle workers look more often; most often when all are, because then the end is near."""
+        if not self._is_idle():
+            return self.settings.pulse
+        return QUICK if self.shards.all_idle() or not self.shards.pulse.idle else LOOK
 
     def _flush_if_due(self) -> None:
         with self._news:
@@ -212,8 +242,11 @@ class House:
             raise
         for item in done:
             self._settle(item)
+        if done:
+            self.shards.trace.note(self.counters())
         with self._news:
             self._show_flying()
+            self._clock.notify_all()
             self._news.notify_all()
 
     def _put_record(self, item: Done) -> None:
@@ -227,7 +260,12 @@ class House:
         else:
             self.count("redirects")
         self.table.settle(item.task.url, kept=True)
-        facts = {"event": "page", "url": item.task.url, "status": item.record["status"], "links": len(item.record["links"])}
+        facts = {
+            "event": "page",
+            "url": item.task.url,
+            "status": item.record["status"],
+            "links": len(item.record["links"]),
+        }
         log.debug("%s %s", item.record["status"], item.task.url, extra=facts)
 
     def _bring_nearer(self) -> None:
@@ -238,7 +276,9 @@ class House:
                 continue
             depth = task.depth + (record["sha224"] is not None)
             if self.settings.depth is not None and depth <= self.settings.depth:
-                self.frontier.hand_over(Try(link, depth) for link in record["links"] if self.seeds.scope.admits(link))
+                self.frontier.hand_over(
+                    Try(link, depth) for link in record["links"] if self.seeds.scope.admits(link)
+                )
                 self.frontier.flush()
             self.store.put_record(task.url, to_json({**record, "depth": task.depth}))
 
@@ -277,7 +317,9 @@ class House:
             self.frontier.tidy(shard)
         if self.settings.limit is not None:
             self._elsewhere = sum(
-                found.get("pages", 0) for found in read_counters(self.files) if found.get("machine") != self.machine
+                found.get("pages", 0)
+                for found in read_counters(self.files)
+                if found.get("machine") != self.machine
             )
 
     def _sync_records(self) -> None:
@@ -294,8 +336,10 @@ class House:
     def _pulse(self) -> None:
         last = time.monotonic()
         while not self.closed:
-            quick = self._vouched == self.shards.pulse.beat and (not self.shards.pulse.idle or self.shards.all_idle())
-            if time.monotonic() - last < (0.3 if quick else self.settings.pulse):
+            quick = self._vouched == self.shards.pulse.beat and (
+                not self.shards.pulse.idle or self.shards.all_idle()
+            )
+            if time.monotonic() - last < (QUICK if quick else self.settings.pulse):
                 time.sleep(0.05)
                 continue
             last = time.monotonic()
@@ -316,10 +360,9 @@ class House:
 
     def _is_idle(self) -> bool:
         """Nothing waiting, in flight, queued or unflushed."""
-        return not (self.table.waiting or self._done or self.frontier.queued or self.table.nearer or self._leaving)
-
-    def _everyone_waits(self) -> bool:
-        return self._is_idle() and self.shards.all_idle()
+        return not (
+            self.table.waiting or self._done or self.frontier.queued or self.table.nearer or self._leaving
+        )
 
     # ---- trouble and the end
 
@@ -332,7 +375,9 @@ class House:
 
     def _back_again(self) -> None:
         if self._away_since is not None:
-            log.warning("the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"})
+            log.warning(
+                "the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"}
+            )
             self._away_since = None
 
     def _may_leave(self) -> bool:
@@ -352,14 +397,20 @@ class House:
         """Flush, tidy, give every shard back and say goodbye; what fails here is done by whoever comes next."""
         with suppress(StoreError):
             self.flush()
+        last = self.counters()
+        with suppress(StoreError):
             for shard in [*self.frontier.owned, *self._leaving]:
                 self._give_back(shard)
         with suppress(StoreError):
-            self.shards.say_goodbye(self.counters())
+            self.shards.say_goodbye({**last, "shards": 0})
 
     def counters(self) -> dict[str, Any]:
         """What this worker has done and what it has before it, for `workers/`."""
-        for name, value in (("waiting", self.table.waiting), ("hosts", self.table.hosts()), ("pid", os.getpid())):
+        for name, value in (
+            ("waiting", self.table.waiting),
+            ("hosts", self.table.hosts()),
+            ("pid", os.getpid()),
+        ):
             self.slate.set(self.row, name, value)
         return {
             "id": self.files.me,

@@ -40,8 +40,15 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a log record."""
-        facts = {name: value for name, value in vars(record).items() if name not in PLAIN and name != "message"}
-        line = {"time": round(record.created, 3), "level": record.levelname.lower(), "message": record.getMessage(), **facts}
+        facts = {
+            name: value for name, value in vars(record).items() if name not in PLAIN and name != "message"
+        }
+        line = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **facts,
+        }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

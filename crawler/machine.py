@@ -58,7 +58,9 @@ class Machine:
         self.plan = plan
         self.settings = settings
         self.id = secrets.token_hex(4)
-        self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
+        self._context = multiprocessing.get_context(
+            "spawn"
+        )  # fork after threads or TLS is asking for trouble
         self.slate = Slate(self._context, plan.workers, plan.threads)
         # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
         self._pools: dict[int, ProcessPoolExecutor] = {}
@@ -112,8 +114,8 @@ class Machine:
             except CrawlerError as error:
                 self._error = self._error or error
                 self.slate.drain()
-                continue
-            self._pools.pop(row).shutdown(wait=False)
+                outcome = housekeeping.STOPPED
+            self._pools.pop(row).shutdown()
             if outcome == housekeeping.BURIED and not self.slate.draining:
                 self._start(row)
             else:
@@ -122,7 +124,9 @@ class Machine:
     def _mourn(self, row: int) -> None:
         """A worker was killed: what it had in hand is asked once more, each at its own time; twice is a refusal."""
         suspects = self.slate.flying(row)
-        log.warning("a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"})
+        log.warning(
+            "a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"}
+        )
         for thread in range(self.plan.threads):
             self.slate.fly(row, thread, "")
         self._count_crash(row)
@@ -142,23 +146,27 @@ class Machine:
         now = time.monotonic()
         recent = self._crashes[row] = [when for when in self._crashes.get(row, []) if now - when < 60] + [now]
         if len(recent) > CRASHES and not self.slate.total("pages"):
-            self._error = CrawlerError(f"workers died {len(recent)} times within a minute; see `dmesg` for want of memory")
+            self._error = CrawlerError(
+                f"workers died {len(recent)} times within a minute; see `dmesg` for want of memory"
+            )
             self.slate.drain()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
         self.slate.drain()
         if self._signals == 1 and not self.plan.quiet:
-            tqdm.write("finishing what is in flight; once more to stop now (nothing is lost either way)", file=sys.stderr)
+            tqdm.write(
+                "finishing what is in flight; once more to stop now (nothing is lost either way)",
+                file=sys.stderr,
+            )
 
     def _end(self) -> None:
         """Leave no process behind."""
         self.slate.drain()
         for pool in self._pools.values():
-            processes = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
+            for process in list((pool._processes or {}).values()):
                 process.kill()
+            pool.shutdown()
         self._pools.clear()
 
     def _exit_code(self) -> int:
@@ -176,7 +184,9 @@ class Progress:
         self.terminal = sys.stderr.isatty()
         self._next = time.monotonic() + PLAIN_LINE
         self._bar = tqdm(
-            unit=" pages", disable=quiet or not self.terminal, bar_format="{n_fmt} pages {rate_noinv_fmt} {elapsed}{postfix}"
+            unit=" pages",
+            disable=quiet or not self.terminal,
+            bar_format="{n_fmt} pages {rate_noinv_fmt} {elapsed}{postfix}",
         )
 
     def show(self) -> None:
@@ -188,7 +198,11 @@ class Progress:
             self._bar.update(pages - self._bar.n)
         elif not self.quiet and time.monotonic() > self._next:
             self._next = time.monotonic() + PLAIN_LINE
-            print(f"{pages} pages,", ", ".join(f"{value} {name}" for name, value in facts.items()), file=sys.stderr)
+            print(
+                f"{pages} pages,",
+                ", ".join(f"{value} {name}" for name, value in facts.items()),
+                file=sys.stderr,
+            )
 
     def close(self) -> None:
         """Leave the last line on the terminal."""
@@ -203,7 +217,9 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
     """Make a pool process a worker: it dies with its parent, and leaves signals to it."""
     global _slate
     _slate = slate
-    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
+    with suppress(
+        OSError, AttributeError
+    ):  # not Linux: the check of the parent's id below and in `work` must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(errors.STOPPED)

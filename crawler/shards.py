@@ -97,11 +97,15 @@ class Watch:
 
     def alive(self) -> list[Pulse]:
         """The workers whose pulse goes."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
+        return [
+            seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience
+        ]
 
     def dead(self) -> list[Pulse]:
         """The workers whose pulse has stood still for too long, or that said goodbye."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience]
+        return [
+            seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience
+        ]
 
 
 class Shards:
@@ -116,7 +120,7 @@ class Shards:
         self.watch = Watch(settings.patience, settings.pulse)
         self.pulse = Pulse(self.me, 0)
         self.born = self.beaten = time.monotonic()
-        self.here = LocalLock(self.me)
+        self.trace = Trace(self.me)
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Pulse] | None = None
 
@@ -141,7 +145,7 @@ class Shards:
         """Leave the counters behind under a name that nobody waits for."""
         self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(counters))
         self.files.drop(self.pulse.name)
-        self.here.release()
+        self.trace.wipe()
 
     # ---- shards
 
@@ -174,7 +178,9 @@ class Shards:
 
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> list[int]:
         gained: list[int] = []
-        for shard in random.sample(sorted(owners), len(owners)):  # so that workers who start together seldom meet
+        for shard in random.sample(
+            sorted(owners), len(owners)
+        ):  # so that workers who start together seldom meet
             if len(gained) >= wanted:
                 break
             names = owners[shard]
@@ -197,17 +203,24 @@ class Shards:
         if id == self.me:
             return False
         self.watch.expect(id)
-        if id not in {pulse.id for pulse in self.watch.dead()} and not LocalLock.died_here(id):
-            return False
-        self._bury(id)
-        return True
+        if id in {pulse.id for pulse in self.watch.dead()}:
+            self._bury(id, None)
+            return True
+        died_here, note = Trace.of_the_dead(id)
+        if died_here:
+            self._bury(id, note)
+            Trace.forget(id)
+        return died_here
 
-    def _bury(self, id: str) -> None:
+    def _bury(self, id: str, note: bytes | None) -> None:
         """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back."""
+        pulse = self.watch.seen[id].pulse
         self.watch.bury(id)
-        pulse = self.watch.seen[id].pulse if id in self.watch.seen else None
-        if pulse and pulse.beat and pulse.mark != END:
-            self.files.claim(pulse.name, Pulse(id, pulse.beat, END).name)
+        if not pulse.beat or pulse.mark == END:
+            return
+        end = Pulse(id, pulse.beat, END)
+        if self.files.claim(pulse.name, end.name) and note:
+            self.files.put(end.name, note)
 
     def _mend(self, owners: dict[int, set[str]]) -> None:
         """Put back a shard whose name is gone (somebody tidied up by hand), and drop a second name of one of ours."""
@@ -244,7 +257,11 @@ class Shards:
             self._before_end = None
             return False
         before = self._before_end
-        if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
+        if (
+            before is None
+            or before.keys() != now.keys()
+            or any(before[id].mark != now[id].mark for id in now)
+        ):
             self._before_end = now
             return False
         return all(now[id].beat >= before[id].beat + 2 for id in now)
@@ -263,36 +280,51 @@ def read_counters(files: Files) -> list[dict[str, Any]]:
     return [{**json.loads(data), "pulse": pulse} for pulse, data in found if data]
 
 
-class LocalLock:
-    """A lock on this machine's own disk, held while a worker lives: after a crash, the same machine need not wait.
+class Trace:
+    """What a worker leaves on its machine's own disk: a lock that ends with it, and its last counters.
 
-    It says nothing of workers on other machines; those are watched.
+    So after a crash the same machine need not wait to know who is dead, and nothing is missing from the counts. It says
+    nothing of workers on other machines; those are watched.
     """
 
     def __init__(self, id: str) -> None:
-        self._lock = FileLock(self._path(id), timeout=0, thread_local=False)
+        self._path = self._of(id)
+        self._lock = FileLock(self._path, timeout=0, thread_local=False)
         self._lock.acquire()
 
-    def release(self) -> None:
+    def note(self, counters: dict[str, Any]) -> None:
+        """Note counters that the next pulse would have shown."""
+        fresh = self._path.with_suffix(".new")
+        fresh.write_bytes(to_json(counters))
+        fresh.rename(self._path.with_suffix(".json"))
+
+    def wipe(self) -> None:
         """The worker has ended in good order."""
         self._lock.release()
-        Path(self._lock.lock_file).unlink(missing_ok=True)
+        self.forget(self._path.stem)
 
     @classmethod
-    def died_here(cls, id: str) -> bool:
-        """Whether a worker ran on this machine and is gone."""
-        path = cls._path(id)
+    def of_the_dead(cls, id: str) -> tuple[bool, bytes | None]:
+        """(whether a worker ran on this machine and is gone, its last counters)."""
+        path = cls._of(id)
         if not path.exists():
-            return False
+            return False, None
         try:
             with FileLock(path, timeout=0):
-                path.unlink(missing_ok=True)
+                note = path.with_suffix(".json")
+                counters = note.read_bytes() if note.exists() else None
         except (Timeout, OSError):
-            return False
-        return True
+            return False, None
+        return True, counters
+
+    @classmethod
+    def forget(cls, id: str) -> None:
+        """Remove a trace that has told all it can."""
+        for suffix in (".lock", ".json", ".new"):
+            cls._of(id).with_suffix(suffix).unlink(missing_ok=True)
 
     @staticmethod
-    def _path(id: str) -> Path:
+    def _of(id: str) -> Path:
         folder = Path(tempfile.gettempdir()) / f"crawler-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{id}.lock"

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from multiprocessing.context import SpawnContext
 
-COUNTERS = ("pages", "redirects", "refusals", "retries", "bytes", "waiting", "flying", "hosts", "pid", "silent", "cut")
+COUNTERS = (
+    "pages",
+    "redirects",
+    "refusals",
+    "retries",
+    "bytes",
+    "waiting",
+    "flying",
+    "hosts",
+    "pid",
+    "silent",
+    "cut",
+)
 LINE = 2200  # bytes for one URL in flight: the longest URL and its depth and attempt
 GO, DRAIN = 0, 1
 
@@ -51,5 +63,7 @@ class Slate:
     def flying(self, worker: int) -> list[str]:
         """The URLs that a worker's visitors had in hand."""
         first = worker * self.threads
-        lines = (self._lines[start * LINE : (start + 1) * LINE] for start in range(first, first + self.threads))
+        lines = (
+            self._lines[start * LINE : (start + 1) * LINE] for start in range(first, first + self.threads)
+        )
         return [line.split(b"\0", 1)[0].decode("ascii") for line in lines if line[:1] != b"\0"]

@@ -94,7 +94,9 @@ class Table:
 
     def _add(self, task: Try, batch: int, shard_of: Callable[[str], int]) -> None:
         key = urls.key(task.url)
-        row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
+        row = self._db.execute(
+            "SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)
+        ).fetchone()
         if row is None:
             self._insert(key, task, batch, shard_of(task.url))
         elif row[0] == SETTLED:
@@ -105,7 +107,18 @@ class Table:
     def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
         host = urls.host(task.url)
         state = LATER if task.due else WAITING
-        values = (key, shard, host, state, task.depth, task.attempt, task.due, self._rank(task.depth), batch, task.url)
+        values = (
+            key,
+            shard,
+            host,
+            state,
+            task.depth,
+            task.attempt,
+            task.due,
+            self._rank(task.depth),
+            batch,
+            task.url,
+        )
         self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
         self.left[batch] += 1
         self.waiting += 1
@@ -162,7 +175,10 @@ class Table:
                 self._db.execute("UPDATE host SET state = ? WHERE host = ?", (EMPTY, host))
                 continue
             state = READY if busy + 1 < lanes else BUSY
-            self._db.execute("UPDATE host SET served = served + 1, busy = busy + 1, state = ? WHERE host = ?", (state, host))
+            self._db.execute(
+                "UPDATE host SET served = served + 1, busy = busy + 1, state = ? WHERE host = ?",
+                (state, host),
+            )
             self.taken += 1
             return task, Host(host, strain, bool(met), kept)
 
@@ -170,11 +186,15 @@ class Table:
         """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
         if self.max_per_host is None:
             return False
-        taken = self._db.execute("SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)).fetchone()[0]
+        taken = self._db.execute(
+            "SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)
+        ).fetchone()[0]
         if kept + taken < self.max_per_host:
             return False
         if kept >= self.max_per_host:
-            rows = self._db.execute("SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)).fetchall()
+            rows = self._db.execute(
+                "SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)
+            ).fetchall()
             for row in rows:
                 self._settle(*row)
             self.cut += len(rows)
@@ -183,7 +203,9 @@ class Table:
 
     def _ripen(self, now: float, wall: float) -> None:
         """Retries whose time has come wait again, and hosts that have rested are ready."""
-        due = self._db.execute("SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (wall,)).fetchall()
+        due = self._db.execute(
+            "SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (wall,)
+        ).fetchall()
         for key, host, shard in due:
             self._db.execute("UPDATE task SET state = 0 WHERE key = ?", (key,))
             self._wake(host, shard)
@@ -191,7 +213,8 @@ class Table:
 
     def _next(self, host: str) -> Try | None:
         row = self._db.execute(
-            "SELECT key, url, depth, attempt FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
+            "SELECT key, url, depth, attempt FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1",
+            (host,),
         ).fetchone()
         if row is None:
             return None
@@ -201,7 +224,9 @@ class Table:
     @locked
     def put_back(self, url: str) -> None:
         """A URL that was taken but not asked waits again."""
-        changed = self._db.execute("UPDATE task SET state = 0 WHERE key = ? AND state = 2", (urls.key(url),)).rowcount
+        changed = self._db.execute(
+            "UPDATE task SET state = 0 WHERE key = ? AND state = 2", (urls.key(url),)
+        ).rowcount
         self.taken -= changed
 
     @locked
@@ -220,7 +245,9 @@ class Table:
         """Learn what is settled of a host, from the listing of its folders; keys of other workers' shards are left out."""
         self._db.execute("BEGIN")
         for key in filter(ours, records | refusals):
-            row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
+            row = self._db.execute(
+                "SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)
+            ).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
             elif row[0] != SETTLED:
@@ -265,7 +292,11 @@ class Table:
         """The URLs of these batches that are not settled."""
         found: list[Try] = []
         for batch in batches:
-            with closing(self._db.execute("SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,))) as rows:
+            with closing(
+                self._db.execute(
+                    "SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,)
+                )
+            ) as rows:
                 found.extend(Try(url, depth, attempt, due) for url, depth, attempt, due in rows)
         return found
 
@@ -289,7 +320,10 @@ class Table:
     @locked
     def in_flight(self, shard: int) -> bool:
         """Whether a URL of a shard is taken and not settled yet."""
-        return self._db.execute("SELECT 1 FROM task WHERE state = 2 AND shard = ? LIMIT 1", (shard,)).fetchone() is not None
+        return (
+            self._db.execute("SELECT 1 FROM task WHERE state = 2 AND shard = ? LIMIT 1", (shard,)).fetchone()
+            is not None
+        )
 
     @locked
     def forget(self, shard: int, batches: Iterable[int], split: bool) -> None:
@@ -298,7 +332,9 @@ class Table:
         Its hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
         """
         for batch in batches:
-            gone = self._db.execute("SELECT state FROM task WHERE batch = ? AND state < 4", (batch,)).fetchall()
+            gone = self._db.execute(
+                "SELECT state FROM task WHERE batch = ? AND state < 4", (batch,)
+            ).fetchall()
             self._db.execute("DELETE FROM task WHERE batch = ? AND state < 4", (batch,))
             self.waiting -= len(gone)
             self.taken -= sum(state == TAKEN for (state,) in gone)

@@ -37,6 +37,7 @@ ROBOTS_AGE = 24 * 3600.0
 HOPS = 5  # redirects of a robots.txt that are followed
 FREELY = Rules(b"", "*")
 
+
 @dataclass(frozen=True, slots=True)
 class Down:
     """The rules of a host that is given up: nothing may be asked, for this reason."""
@@ -69,7 +70,9 @@ class Worker:
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
-        visitors = [threading.Thread(target=self._visitor, args=(number,), daemon=True) for number in range(threads)]
+        visitors = [
+            threading.Thread(target=self._visitor, args=(number,), daemon=True) for number in range(threads)
+        ]
         for visitor in visitors:
             visitor.start()
         try:
@@ -91,7 +94,9 @@ class Worker:
                 self.frontier.table.put_back(task.url)
                 self.house.fail(error)
             except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
-                log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
+                log.exception(
+                    "a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url}
+                )
                 self.house.refuse(task, Failure(task.url, "fault", "see the log"))
                 self._rest(host, FREELY, Failure(task.url, "fault"))
             finally:
@@ -227,7 +232,9 @@ class Worker:
     def _fail(self, task: Try, failure: Failure) -> None:
         """Ask again later, or refuse for good."""
         if reasons.look_up(failure.reason).again and task.attempt < self.settings.retries:
-            wait = politeness.retry_after(task.attempt, self.settings.retry_delay, failure.retry_after, random.random())
+            wait = politeness.retry_after(
+                task.attempt, self.settings.retry_delay, failure.retry_after, random.random()
+            )
             self.house.again(Try(task.url, task.depth, task.attempt + 1, time.time() + wait), failure)
         else:
             self.house.refuse(task, failure)
@@ -265,5 +272,8 @@ def terms(settings: Settings) -> Terms:
 def wants(settings: Settings) -> parse.Wants:
     """The settings that concern the reading of a page."""
     return parse.Wants(
-        parser=settings.parser, follow=settings.follow, nofollow=settings.nofollow, tracking=frozenset(settings.tracking)
+        parser=settings.parser,
+        follow=settings.follow,
+        nofollow=settings.nofollow,
+        tracking=frozenset(settings.tracking),
     )
