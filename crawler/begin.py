@@ -70,7 +70,7 @@ def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None
             f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/"
         )
     strange = sorted(set(store.files.names("")) - HARMLESS)
-    if strange:
+    if strange and not store.exists():  # another machine may have made it just now
         raise StoreError(
             f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one"
         )
@@ -83,9 +83,7 @@ def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None
                 if has_pages:
                     store.files.create(rehydrate.MARK)
     except OSError as error:
-        raise StoreError(
-            f"{root} cannot be written ({error.strerror}); check the mount and its permissions"
-        ) from error
+        raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
 
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:

@@ -21,8 +21,7 @@ _SPACE = rb"\t\n\f\r "
 # One attribute, as the standard's prescan gets it; no match: the bytes ran out in the middle of it.
 _ATTRIBUTE = re.compile(
     rb"[%(s)s/]*+([^%(s)s/>][^%(s)s/>=]*+)(?=[%(s)s/>=])[%(s)s]*+(?=.)"
-    rb"(?:=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s>\"'][^%(s)s>]*+)(?=[%(s)s>])|(?=>))|(?!=))"
-    % {b"s": _SPACE},
+    rb"(?:=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s>\"'][^%(s)s>]*+)(?=[%(s)s>])|(?=>))|(?!=))" % {b"s": _SPACE},
     re.S,
 )
 _TAG_END = re.compile(rb"[%(s)s/]*+>" % {b"s": _SPACE})

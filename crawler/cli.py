@@ -70,9 +70,7 @@ def run(args: Sequence[str]) -> int:
         print(f"crawler: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that closing stdout says nothing either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that closing stdout says nothing either
         return errors.OVER
     except KeyboardInterrupt:
         return errors.STOPPED
@@ -152,12 +150,8 @@ def _run_flags(made: Parser) -> None:
         metavar="N",
         help="processes (default: cores)",
     )
-    here.add_argument(
-        "-t", "--threads", type=_whole, default=16, metavar="N", help="visitors per worker (default 16)"
-    )
-    here.add_argument(
-        "--time-limit", type=_duration, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d"
-    )
+    here.add_argument("-t", "--threads", type=_whole, default=16, metavar="N", help="visitors per worker (default 16)")
+    here.add_argument("--time-limit", type=_duration, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d")
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
@@ -206,9 +200,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
         try:
             given |= config.parse(Path(options.config).read_text("utf-8"), options.config)
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"{options.config} cannot be read ({error}); name a YAML file of settings"
-            ) from error
+            raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
     for item in options.set:
         name, value = config.pair(item)
         given[name] = config.check_one(name, value, f"--set {item}")

@@ -43,14 +43,8 @@ def whole(least: int, most: int = 1 << 40) -> Check:
     """A whole number within bounds."""
 
     def check(value: Any) -> int:
-        if (
-            isinstance(value, bool)
-            or not re.fullmatch(r"-?\d+", str(value))
-            or not least <= int(value) <= most
-        ):
-            raise ValueError(
-                f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else "")
-            )
+        if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)) or not least <= int(value) <= most:
+            raise ValueError(f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else ""))
         return int(value)
 
     return check
@@ -130,28 +124,20 @@ class Settings:
     )
     depth: int | None = setting(None, optional(whole(0)), "links away from a seed; null is no limit")
     include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found")
-    exclude: tuple[str, ...] = setting(
-        (), several(regex), "do not follow URLs in which one of these is found"
-    )
-    order: str = setting(
-        "bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first"
-    )
+    exclude: tuple[str, ...] = setting((), several(regex), "do not follow URLs in which one of these is found")
+    order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
     limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit")
     max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit")
     types: tuple[str, ...] = setting(
         ("text/html", "application/xhtml+xml"), several(text), "content types that are kept"
     )
-    follow: tuple[str, ...] = setting(
-        FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed"
-    )
+    follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
     nofollow: bool = setting(False, yes_no, "obey rel=nofollow and the meta robots nofollow of pages")
     tracking: tuple[str, ...] = setting(
         urls.TRACKING, several(text), "query parameters that are dropped from every URL"
     )
     # Manners
-    delay: float = setting(
-        1.0, duration, "seconds from the end of one answer to the next request to its host"
-    )
+    delay: float = setting(1.0, duration, "seconds from the end of one answer to the next request to its host")
     max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed")
     robots: bool = setting(True, yes_no, "obey robots.txt")
     user_agent: str = setting(
@@ -213,9 +199,7 @@ def parse(data: str, where: str) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(data)
     except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(
-            f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back"
-        ) from error
+        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back") from error
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
@@ -241,9 +225,7 @@ def render(settings: Settings) -> str:
         value = getattr(settings, item.name)
         lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
         if isinstance(value, tuple):
-            lines.append(
-                f"{item.name}: {yaml.safe_dump(list(value), default_flow_style=True, width=1 << 20)}"
-            )
+            lines.append(f"{item.name}: {yaml.safe_dump(list(value), default_flow_style=True, width=1 << 20)}")
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""The demo: an embedded web on loopback, crawled for real, and proved complete by comparing with what it must contain."""
+"""The demo: an embedded web on loopback, crawled for real, and proved complete by comparing."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def flags(parser: argparse.ArgumentParser) -> None:
         help="made anew (default demo/store)",
     )
     parser.add_argument("--hosts", type=int, default=300, metavar="N", help="hosts in the web (default 300)")
-    parser.add_argument(
-        "--pages", type=int, default=4000, metavar="N", help="pages in the web (default 4000)"
-    )
+    parser.add_argument("--pages", type=int, default=4000, metavar="N", help="pages in the web (default 4000)")
     parser.add_argument("-j", "--workers", type=int, default=4, metavar="N", help="processes (default 4)")
     parser.add_argument(
         "--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to"
@@ -108,7 +106,5 @@ def _prove(web: DemoWeb, store: Path, log: Path) -> int:
         f"every page is there: {len(expected.pages):,} pages, {len(expected.redirects):,} redirects and "
         f"{len(expected.refused):,} refusals compared one by one, none asked twice"
     )
-    print(
-        f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl unicorn {store}/htmls | head"
-    )
+    print(f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl unicorn {store}/htmls | head")
     return errors.OVER

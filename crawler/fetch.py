@@ -122,11 +122,7 @@ def get(url: str, **terms: Any) -> Page | Failure:
 def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure | None:
     """Return what the headers alone settle, or None if the body is wanted."""
     if status in REDIRECTS:
-        return (
-            Page(ask.url, status, headers)
-            if headers.get("location")
-            else ask.fail("bad-redirect", "no Location")
-        )
+        return Page(ask.url, status, headers) if headers.get("location") else ask.fail("bad-redirect", "no Location")
     if not 200 <= status < 300:
         return ask.fail(reasons.for_status(status), "", _retry_after(headers))
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()

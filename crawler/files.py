@@ -184,13 +184,9 @@ class Files:
     def _translate(self, error: OSError, name: str) -> StoreError:
         what = f"{self._path(name)}: {error.strerror or error}"
         if error.errno in FULL or (error.errno == errno.EPERM and self._no_room()):
-            return DiskFull(
-                f"no room in the store ({what}); free some bytes or inodes and run the same command again"
-            )
+            return DiskFull(f"no room in the store ({what}); free some bytes or inodes and run the same command again")
         if error.errno in HOPELESS:
-            return StoreError(
-                f"the store cannot be used ({what}); check the mount and the permissions of the folder"
-            )
+            return StoreError(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
         return StoreAway(f"the store does not answer ({what}); is the mount still there?")
 
     def _no_room(self) -> bool:

@@ -1,7 +1,7 @@
 """The frontier: batches in the shards' folders on the mount, and the task table that they are read into.
 
-Anyone adds a batch to a shard; only the shard's owner removes one, and only when all of its URLs are settled or stand in
-a newer batch. A batch's name ends with its number of lines, so a listing tells the backlog.
+Anyone adds a batch to a shard; only the shard's owner removes one, and only when all of its URLs are settled or
+stand in a newer batch. A batch's name ends with its number of lines, so a listing tells the backlog.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ class Frontier:
         self.shards = settings.shards
         self.spread = settings.spread
         self.owned: set[int] = set()
-        self._batches: dict[int, dict[str, int]] = defaultdict(
-            dict
-        )  # shard -> batch name -> number in the table
+        self._batches: dict[int, dict[str, int]] = {}  # shard -> batch name -> number in the table
         self._lots: dict[int, list[Try]] = defaultdict(list)
         self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
@@ -90,9 +88,7 @@ class Frontier:
         with self._lock:
             lots, self._lots = self._lots, defaultdict(list)
         try:
-            written = self._write(
-                [(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)]
-            )
+            written = self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
         except BaseException:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
                 for shard, lot in lots.items():
@@ -104,11 +100,7 @@ class Frontier:
     def _write(self, parts: list[tuple[int, list[Try]]]) -> list[tuple[int, str, list[Try]]]:
         """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
         named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
-        all_of(
-            self._run(
-                lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named
-            )
-        )
+        all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
         all_of(self._run(self.files.settle, {folder(shard) for shard, _ in parts}))
         return named
 
@@ -121,6 +113,7 @@ class Frontier:
     def own(self, shard: int) -> None:
         """A shard is ours: read what waits in it."""
         self.owned.add(shard)
+        self._batches.setdefault(shard, {})
         self.read_inbox(shard, fresh=True)
 
     def read_inbox(self, shard: int, fresh: bool) -> None:
@@ -133,9 +126,11 @@ class Frontier:
                 self._take_in(shard, name, from_lines(data))
 
     def _take_in(self, shard: int, name: str, tries: Iterable[Try]) -> None:
-        if shard in self.owned:
+        if shard in self._batches:
             number = self._batches[shard][name] = self._new_number()
             self.table.add(tries, number, self.shard_of)
+            if shard not in self.owned:  # it is being given back, and this is news of a URL that was in flight
+                self.table.hold([number])
 
     def _new_number(self) -> int:
         self._numbers += 1
@@ -148,9 +143,7 @@ class Frontier:
         batches = self._batches[shard]
         left = self.table.left
         done = [name for name, number in batches.items() if left[number] <= 0]
-        kept = sorted(
-            (name for name in batches if name not in set(done)), key=lambda name: left[batches[name]]
-        )
+        kept = sorted((name for name in batches if name not in set(done)), key=lambda name: left[batches[name]])
         small = kept if all_of_it else kept[: len(kept) // 2] if len(kept) > MANY else []
         if len(small) > 1:
             self._merge(shard, {batches[name] for name in small})
@@ -173,10 +166,12 @@ class Frontier:
 
     def disown(self, shard: int, tidy: bool) -> None:
         """A shard is no longer ours; leave it tidy if it still is."""
-        if tidy:
-            self.tidy(shard, all_of_it=True)
         self.owned.discard(shard)
-        self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
+        try:
+            if tidy:
+                self.tidy(shard, all_of_it=True)
+        finally:
+            self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
 
     @property
     def queued(self) -> bool:
@@ -204,9 +199,7 @@ def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
 
 def to_lines(tries: Iterable[Try]) -> bytes:
     """A batch: one tab-separated line each of depth, attempt, due, url."""
-    return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode(
-        "ascii"
-    )
+    return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode("ascii")
 
 
 def from_lines(data: bytes) -> Iterator[Try]:

@@ -1,4 +1,4 @@
-"""A worker's housekeeping: flush, inbox, pulse, fair share, and when to end. The visitors' side of it is `take` to `done`."""
+"""A worker's housekeeping: flush, inbox, pulse, fair share, and when to end; `take` to `done` are for its visitors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from crawler.store import Store, to_json, utc
 from crawler.table import Host
 
 FLUSH = 0.3  # seconds that a page waits for others to be flushed with
-LOOK = 1.0  # seconds between an idle worker's looks into its inboxes
-QUICK = 0.2  # the same when the end is near
+QUICK = 0.2  # seconds between looks and between beats when the end is near
 TIDY = 5.0
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"
 
@@ -51,9 +50,7 @@ class Done:
 class House:
     """All that a worker's visitors share. One thread keeps it; another shows the pulse."""
 
-    def __init__(
-        self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str
-    ) -> None:
+    def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
@@ -70,9 +67,7 @@ class House:
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
-        self._base = {
-            name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")
-        }
+        self._base = {name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")}
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
         self._leaving: set[int] = set()
         self._unsynced: set[str] = set()
@@ -151,10 +146,11 @@ class House:
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
         self.insist(self.store.put_refusal, task.url, failure, task.attempt + 1)
-        self._unsynced.add(f"errs/{urls.host(task.url)}")
-        self.table.settle(task.url, kept=False)
+        with self.table.lock:
+            self._unsynced.add(f"errs/{urls.host(task.url)}")
+            self._refusals[failure.reason] += 1
+        self.table.settle(task, kept=False)
         self.count("refusals")
-        self._refusals[failure.reason] += 1
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
         log.debug("refused: %s (%s)", task.url, failure.reason, extra=facts)
 
@@ -184,6 +180,7 @@ class House:
     def keep(self) -> None:
         """Keep house until the end, then leave it in good order."""
         self.seeds.refresh()
+        self._count_elsewhere()
         self.shards.beat(self.counters(), None)
         pulse = threading.Thread(target=self._pulse, daemon=True, name="pulse")
         pulse.start()
@@ -218,12 +215,13 @@ class House:
         """Idle workers look more often; most often when all are, because then the end is near."""
         if not self._is_idle():
             return self.settings.pulse
-        return QUICK if self.shards.all_idle() or not self.shards.pulse.idle else LOOK
+        near_the_end = not self.shards.pulse.idle or self.shards.all_idle()
+        return QUICK if near_the_end else self.settings.pulse / 2
 
     def _flush_if_due(self) -> None:
         with self._news:
             many, old = len(self._done) >= self.threads, time.monotonic() - self._first_done > FLUSH
-        if many or self.outcome or self.slate.draining or (old and (self._done or self.frontier.queued)):
+        if many or self.outcome or self.slate.draining or (old and self._is_unflushed()):
             self.flush()
 
     def flush(self) -> None:
@@ -253,13 +251,14 @@ class House:
         self.store.put_record(item.task.url, to_json(item.record))
 
     def _settle(self, item: Done) -> None:
-        self._unsynced.add(f"links/{urls.host(item.task.url)}")
+        with self.table.lock:
+            self._unsynced.add(f"links/{urls.host(item.task.url)}")
         if item.record["sha224"]:
             self.count("pages")
             self.count("bytes", item.bytes)
         else:
             self.count("redirects")
-        self.table.settle(item.task.url, kept=True)
+        self.table.settle(item.task, kept=True)
         facts = {
             "event": "page",
             "url": item.task.url,
@@ -276,9 +275,7 @@ class House:
                 continue
             depth = task.depth + (record["sha224"] is not None)
             if self.settings.depth is not None and depth <= self.settings.depth:
-                self.frontier.hand_over(
-                    Try(link, depth) for link in record["links"] if self.seeds.scope.admits(link)
-                )
+                self.frontier.hand_over(Try(link, depth) for link in record["links"] if self.seeds.scope.admits(link))
                 self.frontier.flush()
             self.store.put_record(task.url, to_json({**record, "depth": task.depth}))
 
@@ -315,20 +312,23 @@ class House:
         self._sync_records()
         for shard in list(self.frontier.owned):
             self.frontier.tidy(shard)
+        self._count_elsewhere()
+
+    def _count_elsewhere(self) -> None:
+        """With a page limit, the pages of other machines and of earlier runs count too."""
         if self.settings.limit is not None:
-            self._elsewhere = sum(
-                found.get("pages", 0)
-                for found in read_counters(self.files)
-                if found.get("machine") != self.machine
-            )
+            found = read_counters(self.files)
+            self._elsewhere = sum(worker.get("pages", 0) for worker in found if worker.get("machine") != self.machine)
 
     def _sync_records(self) -> None:
         """A batch goes only after the receipts of its URLs are on the disk."""
-        unsynced, self._unsynced = self._unsynced, set()
+        with self.table.lock:
+            unsynced, self._unsynced = self._unsynced, set()
         try:
             all_of(self._pool.map(self.files.settle, unsynced))
         except StoreError:
-            self._unsynced |= unsynced
+            with self.table.lock:
+                self._unsynced |= unsynced
             raise
 
     # ---- the pulse
@@ -336,10 +336,7 @@ class House:
     def _pulse(self) -> None:
         last = time.monotonic()
         while not self.closed:
-            quick = self._vouched == self.shards.pulse.beat and (
-                not self.shards.pulse.idle or self.shards.all_idle()
-            )
-            if time.monotonic() - last < (QUICK if quick else self.settings.pulse):
+            if time.monotonic() - last < self._rest_between_beats():
                 time.sleep(0.05)
                 continue
             last = time.monotonic()
@@ -349,6 +346,15 @@ class House:
                 log.debug("no pulse: %s", error)
             except StoreError as error:
                 self.fail(error)
+            except Exception:  # noqa: BLE001 - without a pulse, this worker would neither work nor end
+                log.exception("a fault of the program in the pulse", extra={"event": "fault"})
+
+    def _rest_between_beats(self) -> float:
+        """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
+        if self._vouched != self.shards.pulse.beat:
+            return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
+        near_the_end = not self.shards.pulse.idle or self.shards.all_idle()
+        return QUICK if near_the_end else self.settings.pulse
 
     def _beat(self) -> None:
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
@@ -360,9 +366,10 @@ class House:
 
     def _is_idle(self) -> bool:
         """Nothing waiting, in flight, queued or unflushed."""
-        return not (
-            self.table.waiting or self._done or self.frontier.queued or self.table.nearer or self._leaving
-        )
+        return not (self.table.waiting or self._leaving or self._is_unflushed())
+
+    def _is_unflushed(self) -> bool:
+        return bool(self._done or self.frontier.queued or self.table.nearer)
 
     # ---- trouble and the end
 
@@ -375,9 +382,7 @@ class House:
 
     def _back_again(self) -> None:
         if self._away_since is not None:
-            log.warning(
-                "the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"}
-            )
+            log.warning("the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"})
             self._away_since = None
 
     def _may_leave(self) -> bool:
@@ -398,14 +403,16 @@ class House:
         with suppress(StoreError):
             self.flush()
         last = self.counters()
-        with suppress(StoreError):
-            for shard in [*self.frontier.owned, *self._leaving]:
+        for shard in [*self.frontier.owned, *self._leaving]:
+            with suppress(StoreError):
                 self._give_back(shard)
         with suppress(StoreError):
             self.shards.say_goodbye({**last, "shards": 0})
 
     def counters(self) -> dict[str, Any]:
         """What this worker has done and what it has before it, for `workers/`."""
+        with self.table.lock:
+            refusals = dict(self._refusals)
         for name, value in (
             ("waiting", self.table.waiting),
             ("hosts", self.table.hosts()),
@@ -420,7 +427,7 @@ class House:
             "started": utc(self._born),
             "when": utc(time.time()),
             **{name: self._counters[name] for name in ("pages", "redirects", "retries", "bytes")},
-            "refusals": dict(self._refusals),
+            "refusals": refusals,
             "waiting": self.table.waiting,
             "flying": self.table.taken,
             "hosts": self.table.hosts(),

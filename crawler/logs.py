@@ -40,9 +40,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a log record."""
-        facts = {
-            name: value for name, value in vars(record).items() if name not in PLAIN and name != "message"
-        }
+        facts = {name: value for name, value in vars(record).items() if name not in PLAIN and name != "message"}
         line = {
             "time": round(record.created, 3),
             "level": record.levelname.lower(),

@@ -14,7 +14,7 @@ from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -48,7 +48,7 @@ class Plan:
     threads: int
     time_limit: float | None = None
     quiet: bool = False
-    logs: Logs = Logs()
+    logs: Logs = field(default_factory=Logs)
 
 
 class Machine:
@@ -58,9 +58,7 @@ class Machine:
         self.plan = plan
         self.settings = settings
         self.id = secrets.token_hex(4)
-        self._context = multiprocessing.get_context(
-            "spawn"
-        )  # fork after threads or TLS is asking for trouble
+        self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
         self.slate = Slate(self._context, plan.workers, plan.threads)
         # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
         self._pools: dict[int, ProcessPoolExecutor] = {}
@@ -115,6 +113,11 @@ class Machine:
                 self._error = self._error or error
                 self.slate.drain()
                 outcome = housekeeping.STOPPED
+            except Exception:  # noqa: BLE001 - a fault of ours in one worker must not end the machine
+                log.exception("a fault of the program in a worker, which is replaced", extra={"event": "fault"})
+                self._kill(self._pools[row])
+                self._mourn(row)
+                outcome = housekeeping.BURIED
             self._pools.pop(row).shutdown()
             if outcome == housekeeping.BURIED and not self.slate.draining:
                 self._start(row)
@@ -124,9 +127,7 @@ class Machine:
     def _mourn(self, row: int) -> None:
         """A worker was killed: what it had in hand is asked once more, each at its own time; twice is a refusal."""
         suspects = self.slate.flying(row)
-        log.warning(
-            "a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"}
-        )
+        log.warning("a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"})
         for thread in range(self.plan.threads):
             self.slate.fly(row, thread, "")
         self._count_crash(row)
@@ -164,10 +165,14 @@ class Machine:
         """Leave no process behind."""
         self.slate.drain()
         for pool in self._pools.values():
-            for process in list((pool._processes or {}).values()):
-                process.kill()
+            self._kill(pool)
             pool.shutdown()
         self._pools.clear()
+
+    @staticmethod
+    def _kill(pool: ProcessPoolExecutor) -> None:
+        for process in list((pool._processes or {}).values()):
+            process.kill()
 
     def _exit_code(self) -> int:
         if self._signals or self._outcomes[housekeeping.STOPPED]:
@@ -217,9 +222,7 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
     """Make a pool process a worker: it dies with its parent, and leaves signals to it."""
     global _slate
     _slate = slate
-    with suppress(
-        OSError, AttributeError
-    ):  # not Linux: the check of the parent's id below and in `work` must do
+    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(errors.STOPPED)

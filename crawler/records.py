@@ -61,6 +61,4 @@ class Reading:
 
 
 LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
-FOLLOWED = tuple(
-    kind for kind in LINK_KINDS if kind != "alternate"
-)  # what browsers and search engines follow too
+FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too

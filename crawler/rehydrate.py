@@ -47,9 +47,7 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
 
 def _find_seeds(store: Store, seeds: Seeds) -> None:
     """A copy may have come without seeds/: the records at depth 0 tell what they were."""
-    for part in in_parts(
-        (Try(record["url"]) for record in store.records() if record.get("depth") == 0), 10_000
-    ):
+    for part in in_parts((Try(record["url"]) for record in store.records() if record.get("depth") == 0), 10_000):
         store.add_seeds(task.url for task in part)
     seeds.refresh()
 
@@ -76,18 +74,14 @@ class _Found:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        self._db.execute(
-            "CREATE TABLE found(host TEXT, url TEXT, depth INT, PRIMARY KEY (host, url)) WITHOUT ROWID"
-        )
+        self._db.execute("CREATE TABLE found(host TEXT, url TEXT, depth INT, PRIMARY KEY (host, url)) WITHOUT ROWID")
 
     def add(self, links: Iterable[tuple[str, int]]) -> None:
         """Note links and their depths."""
         rows = ((urls.host(url), url, depth) for url, depth in links)
         self._db.execute("BEGIN")
-        self._db.executemany(
-            "INSERT INTO found VALUES (?, ?, ?) ON CONFLICT (host, url) DO UPDATE SET depth = min(depth, excluded.depth)",
-            rows,
-        )
+        nearest = "ON CONFLICT (host, url) DO UPDATE SET depth = min(depth, excluded.depth)"
+        self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?) {nearest}", rows)
         self._db.execute("COMMIT")
 
     def unsettled(self, store: Store) -> Iterator[Try]:

@@ -68,8 +68,9 @@ def as_text(found: dict[str, Any]) -> str:
     for worker in found["workers"]:
         if worker["state"] != "ended":
             lines.append(
-                f"  {worker['id']} on {printable(worker['name'])}, pid {worker['pid']}: {worker['state']}, {worker['age']} s ago, "
-                f"{worker['pages']:,} pages, {worker['waiting']:,} waiting, {worker['shards']} shards"
+                f"  {worker['id']} on {printable(worker['name'])}, pid {worker['pid']}: {worker['state']}, "
+                f"seen {worker['age']} s ago, {worker['pages']:,} pages, {worker['waiting']:,} waiting, "
+                f"{worker['shards']} shards"
             )
     if found["busiest"]:
         lines.append("busiest hosts")

@@ -97,15 +97,11 @@ class Watch:
 
     def alive(self) -> list[Pulse]:
         """The workers whose pulse goes."""
-        return [
-            seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience
-        ]
+        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
 
     def dead(self) -> list[Pulse]:
         """The workers whose pulse has stood still for too long, or that said goodbye."""
-        return [
-            seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience
-        ]
+        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience]
 
 
 class Shards:
@@ -157,7 +153,9 @@ class Shards:
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
         over = sorted(mine)[share:] if len(mine) > share else []
-        gained = self._gain(owners, share - len(mine)) if len(mine) < share else []
+        # Claimed before, but the mount went away before we could read it.
+        gained = [shard for shard, names in owners.items() if self.me in names and shard not in mine]
+        gained += self._gain(owners, share - len(mine) - len(gained))
         return gained, [*lost, *over]
 
     def _owners(self) -> dict[int, set[str]]:
@@ -171,16 +169,14 @@ class Shards:
     def _share(self) -> int:
         """As many shards as each live worker should have, the first ones in order of their ids one more."""
         alive = sorted({pulse.id for pulse in self.watch.alive()} | {self.me})
-        young = time.monotonic() - self.born < 5
-        crowd = max(len(alive), self.crowd if young else 1)
-        each, more = divmod(self.count, crowd)
+        if len(alive) >= self.crowd or time.monotonic() - self.born > 5:
+            self.crowd = 1  # they are here, or they are not coming
+        each, more = divmod(self.count, max(len(alive), self.crowd))
         return each + (alive.index(self.me) < more)
 
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> list[int]:
         gained: list[int] = []
-        for shard in random.sample(
-            sorted(owners), len(owners)
-        ):  # so that workers who start together seldom meet
+        for shard in random.sample(sorted(owners), len(owners)):  # so that workers who start together seldom meet
             if len(gained) >= wanted:
                 break
             names = owners[shard]
@@ -237,7 +233,7 @@ class Shards:
 
     def owns(self, shard: int) -> bool:
         """Whether a shard's name still says that it is ours."""
-        return self.me in self._owners().get(shard, set())
+        return self.files.get(f"shards/{shard_name(shard)}@{self.me}") is not None
 
     # ---- the end
 
@@ -257,11 +253,7 @@ class Shards:
             self._before_end = None
             return False
         before = self._before_end
-        if (
-            before is None
-            or before.keys() != now.keys()
-            or any(before[id].mark != now[id].mark for id in now)
-        ):
+        if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
             self._before_end = now
             return False
         return all(now[id].beat >= before[id].beat + 2 for id in now)

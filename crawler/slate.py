@@ -63,7 +63,5 @@ class Slate:
     def flying(self, worker: int) -> list[str]:
         """The URLs that a worker's visitors had in hand."""
         first = worker * self.threads
-        lines = (
-            self._lines[start * LINE : (start + 1) * LINE] for start in range(first, first + self.threads)
-        )
+        lines = (self._lines[start * LINE : (start + 1) * LINE] for start in range(first, first + self.threads))
         return [line.split(b"\0", 1)[0].decode("ascii") for line in lines if line[:1] != b"\0"]

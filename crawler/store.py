@@ -132,15 +132,14 @@ class Store:
         where = str(self.root / "crawl.yaml")
         data = self.files.get("crawl.yaml")
         if data is None:
-            raise StoreError(
-                f"{where} is missing; put it back, or give `crawler run` the settings with -c FILE"
-            )
+            raise StoreError(f"{where} is missing; put it back, or give `crawler run` the settings with -c FILE")
         settings = Settings(**config.parse(data.decode("utf-8", "replace"), where))
         made = self._read_format()
         for name, value in _fixed(settings).items():
             if made.get(name) != value:
                 raise UsageError(
-                    f"{where}: {name} cannot change once the store is made; put back what {self.root}/README says ({made.get(name)})"
+                    f"{where}: {name} cannot change once the store is made; "
+                    f"put back what {self.root}/README says ({made.get(name)})"
                 )
         return settings
 
@@ -160,9 +159,7 @@ class Store:
             if shard_name(number) not in present:
                 self.files.create(f"shards/{shard_name(number)}@free")
         facts = {"format": FORMAT, "spelling": urls.SPELLING, **_fixed(settings)}
-        self.files.put(
-            "README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode()
-        )
+        self.files.put("README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode())
 
     @contextmanager
     def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
@@ -207,13 +204,9 @@ def open_store(root: Path, files: Files | None = None) -> Store:
     if root.exists() and not root.is_dir():
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
     if not root.exists():
-        raise StoreError(
-            f"{root} does not exist; is the mount there? `crawler run {root} URL` makes a new store"
-        )
+        raise StoreError(f"{root} does not exist; is the mount there? `crawler run {root} URL` makes a new store")
     if not store.exists():
-        raise StoreError(
-            f"{root} is not a store (it has no README of ours); `crawler run {root} URL` makes one"
-        )
+        raise StoreError(f"{root} is not a store (it has no README of ours); `crawler run {root} URL` makes one")
     store.check_format()
     return store
 
@@ -224,9 +217,7 @@ def new_settings(given: dict[str, Any]) -> Settings:
     return replace(settings, spread="url") if settings.delay == 0 and "spread" not in given else settings
 
 
-def build_record(
-    page: Page, reading: Reading | None, depth: int, links: Iterable[str], when: float
-) -> dict[str, Any]:
+def build_record(page: Page, reading: Reading | None, depth: int, links: Iterable[str], when: float) -> dict[str, Any]:
     """The record of a page; a redirect has no reading and so no html."""
     return {
         "url": page.url,

@@ -94,9 +94,7 @@ class Table:
 
     def _add(self, task: Try, batch: int, shard_of: Callable[[str], int]) -> None:
         key = urls.key(task.url)
-        row = self._db.execute(
-            "SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)
-        ).fetchone()
+        row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
         if row is None:
             self._insert(key, task, batch, shard_of(task.url))
         elif row[0] == SETTLED:
@@ -138,7 +136,8 @@ class Table:
             self.taken -= state == TAKEN
             state = LATER
         self._db.execute(
-            "UPDATE task SET state = ?, depth = ?, attempt = max(attempt, ?), due = max(due, ?), rank = ?, batch = ? WHERE key = ?",
+            "UPDATE task SET state = ?, depth = ?, attempt = max(attempt, ?), due = max(due, ?), rank = ?, batch = ? "
+            "WHERE key = ?",
             (state, depth, task.attempt, task.due, self._rank(depth), batch, key),
         )
         self.left[old] -= 1
@@ -152,8 +151,8 @@ class Table:
         return rank if self.order == "bfs" else -rank
 
     def _wake(self, host: str, shard: int) -> None:
-        new = "INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0) ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
-        self._db.execute(new, (host, shard))
+        wake = "ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
+        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0) {wake}", (host, shard))
 
     # ---- taking
 
@@ -186,9 +185,7 @@ class Table:
         """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
         if self.max_per_host is None:
             return False
-        taken = self._db.execute(
-            "SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)
-        ).fetchone()[0]
+        taken = self._db.execute("SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)).fetchone()[0]
         if kept + taken < self.max_per_host:
             return False
         if kept >= self.max_per_host:
@@ -203,9 +200,7 @@ class Table:
 
     def _ripen(self, now: float, wall: float) -> None:
         """Retries whose time has come wait again, and hosts that have rested are ready."""
-        due = self._db.execute(
-            "SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (wall,)
-        ).fetchall()
+        due = self._db.execute("SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (wall,)).fetchall()
         for key, host, shard in due:
             self._db.execute("UPDATE task SET state = 0 WHERE key = ?", (key,))
             self._wake(host, shard)
@@ -224,9 +219,7 @@ class Table:
     @locked
     def put_back(self, url: str) -> None:
         """A URL that was taken but not asked waits again."""
-        changed = self._db.execute(
-            "UPDATE task SET state = 0 WHERE key = ? AND state = 2", (urls.key(url),)
-        ).rowcount
+        changed = self._db.execute("UPDATE task SET state = 0 WHERE key = ? AND state = 2", (urls.key(url),)).rowcount
         self.taken -= changed
 
     @locked
@@ -242,12 +235,10 @@ class Table:
 
     @locked
     def meet(self, host: str, records: set[str], refusals: set[str], ours: Callable[[str], bool]) -> None:
-        """Learn what is settled of a host, from the listing of its folders; keys of other workers' shards are left out."""
+        """Learn what is settled of a host from the listing of its folders; other workers' keys are left out."""
         self._db.execute("BEGIN")
         for key in filter(ours, records | refusals):
-            row = self._db.execute(
-                "SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)
-            ).fetchone()
+            row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
             elif row[0] != SETTLED:
@@ -258,14 +249,16 @@ class Table:
         self._db.execute("COMMIT")
 
     @locked
-    def settle(self, url: str, kept: bool) -> None:
+    def settle(self, task: Try, kept: bool) -> None:
         """A URL has its record or refusal: it leaves the frontier."""
-        key = urls.key(url)
-        row = self._db.execute("SELECT state, batch FROM task WHERE key = ?", (key,)).fetchone()
+        key = urls.key(task.url)
+        row = self._db.execute("SELECT state, batch, depth FROM task WHERE key = ?", (key,)).fetchone()
         if row and row[0] != SETTLED:
-            self._settle(key, *row)
+            self._settle(key, *row[:2])
+            if kept and self.relax and row[2] < task.depth:  # found to be nearer while it was in flight
+                self.nearer.append(Try(task.url, row[2]))
         if kept:
-            self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(url),))
+            self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(task.url),))
 
     def _settle(self, key: str, state: int, batch: int) -> None:
         self._db.execute("UPDATE task SET state = ?, url = NULL WHERE key = ?", (SETTLED, key))
@@ -293,9 +286,7 @@ class Table:
         found: list[Try] = []
         for batch in batches:
             with closing(
-                self._db.execute(
-                    "SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,)
-                )
+                self._db.execute("SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,))
             ) as rows:
                 found.extend(Try(url, depth, attempt, due) for url, depth, attempt, due in rows)
         return found
@@ -332,9 +323,7 @@ class Table:
         Its hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
         """
         for batch in batches:
-            gone = self._db.execute(
-                "SELECT state FROM task WHERE batch = ? AND state < 4", (batch,)
-            ).fetchall()
+            gone = self._db.execute("SELECT state FROM task WHERE batch = ? AND state < 4", (batch,)).fetchall()
             self._db.execute("DELETE FROM task WHERE batch = ? AND state < 4", (batch,))
             self.waiting -= len(gone)
             self.taken -= sum(state == TAKEN for (state,) in gone)

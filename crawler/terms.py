@@ -20,9 +20,7 @@ DRAIN_SECONDS = 1.0
 # Connections kept open between requests; beyond that the longest idle one gives way.
 KEPT = 64
 
-_HEADER = re.compile(
-    r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*[!-~\x80-\xff])", re.ASCII
-)
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*[!-~\x80-\xff])", re.ASCII)
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)])
 # They describe the connection or name the host, so a caller's own would change where or how the request ends.
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te"})
@@ -115,9 +113,7 @@ def read_route(rule: str) -> Route:
     """Return a connect_to rule in its four parts; ValueError if it is none."""
     match = _RULE.fullmatch(rule)
     if not match or any(int(port) > 65535 for port in match.group(2, 4) if port):
-        raise ValueError(
-            f"connect_to {rule!r} is not HOST:PORT:ADDR:PORT (each may be empty, IPv6 in brackets)"
-        )
+        raise ValueError(f"connect_to {rule!r} is not HOST:PORT:ADDR:PORT (each may be empty, IPv6 in brackets)")
     host, port, address, at = match.groups()
     return Route(
         host.strip("[]").lower() or None,
@@ -145,9 +141,7 @@ def check_proxy(proxy: str, fetcher: str = "curl") -> None:
     except ValueError:
         good = False
     if not good:
-        raise ValueError(
-            f"the proxy is not of the form {schemes[0]}://host:port ({', '.join(schemes)} with {fetcher})"
-        )
+        raise ValueError(f"the proxy is not of the form {schemes[0]}://host:port ({', '.join(schemes)} with {fetcher})")
 
 
 def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

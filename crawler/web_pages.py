@@ -131,11 +131,7 @@ def dress(url: str, leaf: Leaf) -> bytes:
 
 def _meta(leaf: Leaf) -> str:
     name = CHARSETS[leaf.charset][1]
-    return (
-        f'<meta http-equiv="Content-Type" content="text/html; charset={name}">'
-        if leaf.label == "meta"
-        else ""
-    )
+    return f'<meta http-equiv="Content-Type" content="text/html; charset={name}">' if leaf.label == "meta" else ""
 
 
 def _head(leaf: Leaf) -> str:
@@ -156,9 +152,7 @@ def _prose(url: str, leaf: Leaf) -> str:
 def _list(url: str, leaf: Leaf) -> str:
     # Against its base, all that is near is written relative: who resolves it against the page goes astray.
     home = url[: url.index("/", 7) + 1]
-    hrefs = [
-        escape(_relative(link, home)) if leaf.shape == "base" else href(link, url) for link in leaf.links
-    ]
+    hrefs = [escape(_relative(link, home)) if leaf.shape == "base" else href(link, url) for link in leaf.links]
     items = [_item(link, number) for number, link in enumerate(hrefs)]
     if leaf.shape == "refresh" and items:
         items[0] = "<li>soon elsewhere"
@@ -170,11 +164,7 @@ def _list(url: str, leaf: Leaf) -> str:
 def _item(link: str, number: int) -> str:
     if number % 9 == 7:
         return f'<li><map name="m{number}"><area href="{link}"></map>'
-    return (
-        f"<li><A title=x HREF='{link}'>{number}</A>"
-        if number % 5 == 4
-        else f'<li><a href="{link}">{number}</a>'
-    )
+    return f"<li><A title=x HREF='{link}'>{number}</A>" if number % 5 == 4 else f'<li><a href="{link}">{number}</a>'
 
 
 def href(target: str, base: str) -> str:

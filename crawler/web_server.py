@@ -250,9 +250,7 @@ def read_log(path: Path | str) -> list[Request]:
     """The requests in a log file; a line that is still being written is left for later."""
     lines = Path(path).read_text(encoding="utf-8").split("\n")[:-1]
     fields = (line.split("\t") for line in lines)
-    return [
-        Request(float(start), float(end), host, way, int(status)) for start, end, host, way, status in fields
-    ]
+    return [Request(float(start), float(end), host, way, int(status)) for start, end, host, way, status in fields]
 
 
 def asked_twice(log: Iterable[Request]) -> dict[str, int]:

@@ -70,9 +70,7 @@ class Worker:
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
-        visitors = [
-            threading.Thread(target=self._visitor, args=(number,), daemon=True) for number in range(threads)
-        ]
+        visitors = [threading.Thread(target=self._visitor, args=(number,), daemon=True) for number in range(threads)]
         for visitor in visitors:
             visitor.start()
         try:
@@ -83,24 +81,27 @@ class Worker:
     def _visitor(self, number: int) -> None:
         while not self.house.closed:
             taken = self.house.take(number)
-            if taken is None:
-                continue
-            task, host = taken
-            try:
-                self.visit(task, host)
-            except Stopped:
-                self.frontier.table.put_back(task.url)
-            except StoreError as error:
-                self.frontier.table.put_back(task.url)
-                self.house.fail(error)
-            except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
-                log.exception(
-                    "a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url}
-                )
-                self.house.refuse(task, Failure(task.url, "fault", "see the log"))
-                self._rest(host, FREELY, Failure(task.url, "fault"))
-            finally:
-                self.house.landed(number)
+            if taken is not None:
+                task, host = taken
+                try:
+                    self._visit_safely(task, host)
+                except Stopped:
+                    self.frontier.table.put_back(task.url)
+                except StoreError as error:
+                    self.frontier.table.put_back(task.url)
+                    self.house.fail(error)
+                finally:
+                    self.house.landed(number)
+
+    def _visit_safely(self, task: Try, host: Host) -> None:
+        try:
+            self.visit(task, host)
+        except (Stopped, StoreError):
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
+            log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
+            self.house.refuse(task, Failure(task.url, "fault", "see the log"))
+            self._rest(host, FREELY, Failure(task.url, "fault"))
 
     def visit(self, task: Try, host: Host) -> None:
         """The life of a URL, from taken to settled."""
@@ -232,9 +233,7 @@ class Worker:
     def _fail(self, task: Try, failure: Failure) -> None:
         """Ask again later, or refuse for good."""
         if reasons.look_up(failure.reason).again and task.attempt < self.settings.retries:
-            wait = politeness.retry_after(
-                task.attempt, self.settings.retry_delay, failure.retry_after, random.random()
-            )
+            wait = politeness.retry_after(task.attempt, self.settings.retry_delay, failure.retry_after, random.random())
             self.house.again(Try(task.url, task.depth, task.attempt + 1, time.time() + wait), failure)
         else:
             self.house.refuse(task, failure)

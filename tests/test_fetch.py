@@ -72,9 +72,7 @@ def test_an_ordinary_page_comes_with_its_body_and_its_headers(get: Get) -> None:
     assert (answer.status, answer.body, answer.content_type) == (200, BODY, "text/html")
 
 
-@pytest.mark.parametrize(
-    "path", ["/gzip", "/gzip-twice", "/gzip-junk", "/deflate", "/deflate-raw", "/until-close"]
-)
+@pytest.mark.parametrize("path", ["/gzip", "/gzip-twice", "/gzip-junk", "/deflate", "/deflate-raw", "/until-close"])
 def test_every_ordinary_coding_gives_the_same_body(get: Get, path: str) -> None:
     assert page(get(path)).body == BODY
 
@@ -111,9 +109,7 @@ def test_an_error_status_is_named_after_its_number(get: Get) -> None:
 @pytest.mark.parametrize(
     ("path", "seconds"), [("/slow-down", 120), ("/later", 90), ("/next-year", 86400), ("/some-day", None)]
 )
-def test_retry_after_is_understood_in_both_forms_and_capped_at_a_day(
-    get: Get, path: str, seconds: int
-) -> None:
+def test_retry_after_is_understood_in_both_forms_and_capped_at_a_day(get: Get, path: str, seconds: int) -> None:
     outcome = get(path)
     assert isinstance(outcome, Failure)
     assert outcome.retry_after == seconds
@@ -128,9 +124,7 @@ def test_the_module_level_get_takes_terms_by_name(server: Server) -> None:
 # What we send
 
 
-def test_one_request_leaves_nothing_behind_for_the_next(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_one_request_leaves_nothing_behind_for_the_next(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher = make(user_agent="tester/1")
     fetcher.get(server.url("/cookie"), headers=("X-Once: 1",))
     assert "X-Once: 1" in server.heads[-1]
@@ -211,9 +205,7 @@ def test_many_threads_can_ask_at_once(make: Callable[..., fetch.Fetcher]) -> Non
         assert server.connections <= 16
 
 
-def test_more_hosts_than_are_kept_are_all_answered(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_more_hosts_than_are_kept_are_all_answered(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher = make(connect_to=(f"::127.0.0.1:{server.port}",))
     for number in range(150):
         assert page(fetcher.get(f"http://host{number % 100}.example/")).body == BODY
@@ -222,9 +214,7 @@ def test_more_hosts_than_are_kept_are_all_answered(
 # Bodies that are not wanted
 
 
-def test_an_unwanted_type_is_refused_by_its_headers_alone(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_an_unwanted_type_is_refused_by_its_headers_alone(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher, start = make(timeout=30), time.monotonic()
     for path in ("/image", "/image-for-ever"):
         outcome = fetcher.get(server.url(path))
@@ -238,9 +228,7 @@ def test_any_type_is_taken_when_asked_for_and_a_missing_one_always(get: Get) -> 
     assert page(get("/untyped")).body == b"hi"
 
 
-def test_the_endless_body_of_a_redirect_is_left_alone(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_the_endless_body_of_a_redirect_is_left_alone(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     start = time.monotonic()
     assert page(make(timeout=30).get(server.url("/redirect-for-ever"))).location == "/x"
     assert time.monotonic() - start < 3
@@ -332,9 +320,7 @@ def test_a_bomb_takes_little_memory(server: Server, fetcher: str, path: str) -> 
         f"ask({server.url()!r}); before = peak()",
         f"print(ask({server.url(path)!r}).reason, (peak() - before) // 1024)",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     name, grown = done.stdout.split()
     assert name == "too-big"
     assert int(grown) < 64, f"{grown} MiB"
@@ -362,10 +348,7 @@ def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fe
     with socket.create_server(("127.0.0.1", 0)) as listener:
         start = time.monotonic()
         assert reason(make().get(f"http://127.0.0.1:{listener.getsockname()[1]}/")) == "timeout"
-        assert (
-            reason(make(connect_timeout=0.3).get(f"https://127.0.0.1:{listener.getsockname()[1]}/"))
-            == "timeout"
-        )
+        assert reason(make(connect_timeout=0.3).get(f"https://127.0.0.1:{listener.getsockname()[1]}/")) == "timeout"
         assert time.monotonic() - start < 3
 
 
@@ -373,17 +356,13 @@ def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fe
     "host",
     ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0"],
 )
-def test_a_private_address_is_refused_in_every_spelling(
-    make: Callable[..., fetch.Fetcher], host: str
-) -> None:
+def test_a_private_address_is_refused_in_every_spelling(make: Callable[..., fetch.Fetcher], host: str) -> None:
     with serving() as server:
         assert reason(make(allow_private=False).get(f"http://{host}:{server.port}/")) == "private-address"
         assert server.connections == 0
 
 
-def test_private_allows_one_request_and_not_the_next(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_private_allows_one_request_and_not_the_next(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher = make(allow_private=False)
     assert page(fetcher.get(server.url(), private=True)).body == BODY
     assert reason(fetcher.get(server.url())) == "private-address"
@@ -421,16 +400,12 @@ def test_bad_ports_are_refused_even_where_private_is_allowed(make: Callable[...,
 def test_connect_to_leads_elsewhere_under_the_same_name(
     make: Callable[..., fetch.Fetcher], server: Server, rule: str
 ) -> None:
-    fetcher = make(
-        allow_private=False, connect_to=("other.example:80:127.0.0.1:1", rule.format(port=server.port))
-    )
+    fetcher = make(allow_private=False, connect_to=("other.example:80:127.0.0.1:1", rule.format(port=server.port)))
     assert page(fetcher.get("http://site.example/")).body == BODY
     assert "Host: site.example" in server.heads[-1].split("\r\n")
 
 
-def test_connect_to_can_keep_the_port_and_change_the_host(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_connect_to_can_keep_the_port_and_change_the_host(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher = make(allow_private=False, connect_to=("site.example::127.0.0.1:",))
     assert page(fetcher.get(f"http://site.example:{server.port}/")).body == BODY
 
@@ -443,16 +418,12 @@ def test_connect_to_takes_ipv6_and_lets_bad_ports_pass(make: Callable[..., fetch
         assert page(fetcher.get("http://[::2]:22/")).body == BODY
 
 
-def test_a_request_that_no_rule_matches_is_guarded(
-    make: Callable[..., fetch.Fetcher], server: Server
-) -> None:
+def test_a_request_that_no_rule_matches_is_guarded(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher = make(allow_private=False, connect_to=(f"site.example:81:127.0.0.1:{server.port}",))
     assert reason(fetcher.get(server.url())) == "private-address"
 
 
-@pytest.mark.parametrize(
-    "rule", ["", "a:b:c:d", "a:1:b", "a:1:b:2:c", "::1:80:a:1", "a:1:b:70000", "a b:1:c:2"]
-)
+@pytest.mark.parametrize("rule", ["", "a:b:c:d", "a:1:b", "a:1:b:2:c", "::1:80:a:1", "a:1:b:70000", "a b:1:c:2"])
 def test_a_connect_to_rule_of_another_form_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT:ADDR:PORT"):
         fetch.check_connect_to(rule)
@@ -543,9 +514,7 @@ def test_tls_goes_through_a_proxy_by_connect(
     proxy.close()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(
-    make: Callable[..., fetch.Fetcher], secure: Server
-) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_refused(make: Callable[..., fetch.Fetcher], secure: Server) -> None:
     assert reason(make(connect_to=(f"::127.0.0.1:{secure.port}",)).get("https://site.example/")) == "tls"
 
 

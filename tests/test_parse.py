@@ -49,11 +49,7 @@ def test_all_links_of_the_parsing_tests_are_found(parser: str) -> None:
 
 
 def test_what_says_that_it_is_no_markup_has_no_links() -> None:
-    assert (
-        links(b"<a href=1>x</a>", "text/plain", URL)
-        == links(b"<a href=1>x</a>", "application/json", URL)
-        == []
-    )
+    assert links(b"<a href=1>x</a>", "text/plain", URL) == links(b"<a href=1>x</a>", "application/json", URL) == []
     assert links(b"<a href=1>x</a>", "", URL) == links(b"<a href=1>x</a>", "Application/XHTML+xml", URL) != []
 
 
@@ -165,9 +161,9 @@ def test_tracking_parameters_are_the_operators_choice() -> None:
 
 @pytest.mark.parametrize("parser", PARSERS)
 def test_a_title_is_one_bounded_line_of_the_page_not_of_a_drawing(parser: str) -> None:
-    assert reading(
-        "<svg><title>no</title></svg><title>\n a &amp;\0\t<b>\x07c &#133;</title>", parser
-    ).title in ("a &\ufffd <b> c …",)
+    assert reading("<svg><title>no</title></svg><title>\n a &amp;\0\t<b>\x07c &#133;</title>", parser).title in (
+        "a &\ufffd <b> c …",
+    )
     assert len(reading("<title>" + "x" * 10_000, parser).title) == 500
     assert reading("no title", parser).title == ""
 
@@ -270,9 +266,7 @@ PYTHON = {"windows-874": "cp874", "shift_jis": "cp932", "euc-kr": "cp949"}
     ("text", "charset"), [(text, name) for names, text in ARTICLE_1.items() for name in names.split()]
 )
 def test_a_page_comes_out_right_with_a_label_and_without(text: str, charset: str) -> None:
-    page = (
-        f"<!DOCTYPE html><title>{text[:12]}</title><div class=x><p>{text}</p><a href=/i.html>{text[:8]}</a>"
-    )
+    page = f"<!DOCTYPE html><title>{text[:12]}</title><div class=x><p>{text}</p><a href=/i.html>{text[:8]}</a>"
     body = page.encode(PYTHON.get(charset, charset))
     assert decode(body, f"text/html; charset={charset}") == (page, charset)
     assert decode(f"<meta charset={charset}>".encode() + body, "") == (

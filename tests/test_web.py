@@ -184,9 +184,7 @@ def crawl_into(root: Path, web: Web) -> list[Request]:
     "web", [DemoWeb(**SMALL), TreeWeb(hosts=3, fanout=3, depth=4), FlatWeb(60, 12), LittleWeb()],
     ids=lambda web: type(web).__name__,
 )  # fmt: skip
-def test_a_crawler_that_shares_nothing_with_ours_finds_exactly_what_is_expected(
-    web: Web, tmp_path: Path
-) -> None:
+def test_a_crawler_that_shares_nothing_with_ours_finds_exactly_what_is_expected(web: Web, tmp_path: Path) -> None:
     log = crawl_into(tmp_path, web)
     assert compare(web.expected(), tmp_path) == []
     assert asked_twice(log) == {}
@@ -266,18 +264,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "broken JSON: links/": lambda root: (root / "links" / PAGE).write_text("{"),
     "wrong key: links/a.example/0": lambda root: (root / "links" / PAGE).rename(root / "links/a.example/0"),
     "missing refusal: http://a.example/dead": lambda root: (root / "errs" / DEAD).unlink(),
-    "wrong reason: http://a.example/dead is dns": lambda root: change(
-        root / "errs" / DEAD, "http-404", "dns"
-    ),
-    "unexpected record: http://a.example/more": lambda root: keep(
-        root, "http://a.example/more", 301, "", "", []
-    ),
-    "unexpected refusal: http://a.example/no": lambda root: keep(
-        root, "http://a.example/no", "dns", "", "", []
-    ),
-    "unexpected html: htmls/a.example/": lambda root: put(
-        root, "htmls", "http://a.example/go", "a redirect's body"
-    ),
+    "wrong reason: http://a.example/dead is dns": lambda root: change(root / "errs" / DEAD, "http-404", "dns"),
+    "unexpected record: http://a.example/more": lambda root: keep(root, "http://a.example/more", 301, "", "", []),
+    "unexpected refusal: http://a.example/no": lambda root: keep(root, "http://a.example/no", "dns", "", "", []),
+    "unexpected html: htmls/a.example/": lambda root: put(root, "htmls", "http://a.example/go", "a redirect's body"),
 }
 
 
@@ -358,9 +348,7 @@ def test_head_gzip_flaky_close_and_proxy_requests() -> None:
         client = Client(server)
         answer, body = client.get("http://a.example/", method="HEAD")
         assert (answer.status, body) == (200, b"") and int(answer.headers["Content-Length"]) > 500
-        squeezed = [
-            client.get(f"http://{name}.example/")[0].headers["Content-Encoding"] for name in "bcdefgh"
-        ]
+        squeezed = [client.get(f"http://{name}.example/")[0].headers["Content-Encoding"] for name in "bcdefgh"]
         assert {*squeezed} == {None, "gzip"}
         plain = [client.get(f"http://{name}.example/", **{"Accept-Encoding": ""})[0] for name in "bcdefgh"]
         assert not any(answer.headers["Content-Encoding"] for answer in plain)

@@ -1,0 +1,44 @@
+# Bare `make` lists the targets; each sets up what it needs first.
+#   make test ARGS="tests/test_urls.py -x"     make demo ARGS="--hosts 50 --pages 500"     make PYTHON=python3.13 test
+
+PYTHON ?= python3
+ARGS   ?=
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+
+venv: $(READY) ## set up .venv: the package, editable, and what its tests need (again only when pyproject.toml changes)
+	@echo "ready: . $(BIN)/activate"
+
+demo: $(READY) ## crawl an embedded web with four workers into demo/store, and prove that every page is there
+	@$(BIN)/crawler demo demo/store --workers 4 $(ARGS)
+	@echo
+	@$(BIN)/crawler status demo/store
+
+test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/python -m pytest tests/test_imports.py
+
+clean: ## remove all that these targets made: .venv, demo/, caches, builds
+	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
+
+# pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.13" if sys.version_info < (3, 11) else 0)'
+	@echo "setting up $(VENV) (once, about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install -qq --editable . --group dev
+	@touch $@

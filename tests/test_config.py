@@ -1,0 +1,250 @@
+"""crawl.yaml: all settings are visible, none is ignored, and a wrong one stops with one sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from crawler import config
+from crawler.begin import begin
+from crawler.config import FIXED, Settings
+from crawler.errors import CrawlerError, UsageError
+from crawler.store import open_store
+
+# One value for each setting that is not its default.
+OTHERS: dict[str, Any] = {
+    "scope": "domain",
+    "depth": 7,
+    "include": (r"^https?://[^/]+/a b", "#x: y", "ümlaut"),
+    "exclude": (r"\.(png|jpe?g)$", "- [x]"),
+    "order": "dfs",
+    "limit": 10,
+    "max_per_host": 3,
+    "types": ("text/plain",),
+    "follow": ("a", "alternate"),
+    "nofollow": True,
+    "tracking": ("sid", "ref"),
+    "delay": 0.25,
+    "max_delay": 5.0,
+    "robots": False,
+    "user_agent": "my crawler/1.0 (+https://example.org/: 'me' # \"us\")",
+    "retries": 0,
+    "retry_delay": 1.5,
+    "fetcher": "requests",
+    "timeout": 7.0,
+    "connect_timeout": 3.0,
+    "first_byte": 4.0,
+    "max_size": 1000,
+    "headers": ("Accept-Language: de", "X-Key: a: b"),
+    "proxy": "http://proxy.example:3128",
+    "connect_to": ("::127.0.0.1:8000", "a.example:80:10.0.0.1:8080"),
+    "allow_private": True,
+    "parser": "html5lib",
+    "durable": False,
+    "shards": 4096,
+    "spread": "url",
+    "pulse": 0.5,
+    "patience": 10.0,
+}
+
+
+def quiet(_: str) -> None:
+    """For what `begin` would show."""
+
+
+def test_every_setting_has_another_value_here_and_a_line_of_help() -> None:
+    names = {item.name for item in fields(Settings)}
+    assert names == OTHERS.keys()
+    assert all(OTHERS[name] != getattr(Settings(), name) for name in names)
+    assert all(config.HELP[name] and "\n" not in config.HELP[name] for name in names)
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(**OTHERS)], ids=["defaults", "others"])
+def test_all_settings_are_written_and_read_back(settings: Settings) -> None:
+    written = config.render(settings)
+    assert Settings(**config.parse(written, "crawl.yaml")) == settings
+    assert re.findall(r"^(\w+):", written, re.MULTILINE) == [item.name for item in fields(Settings)]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_each_setting_is_written_and_read_back_alone(name: str) -> None:
+    settings = replace(Settings(), **{name: OTHERS[name]})
+    assert Settings(**config.parse(config.render(settings), "crawl.yaml")) == settings
+
+
+LINES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).map(str.strip).filter(bool)
+
+
+@settings(deadline=None)
+@given(LINES, st.lists(LINES.map(re.escape), max_size=3))
+@example("null", ["~"])
+@example("2020-01-01", ["1e3", "on"])
+def test_any_line_of_text_survives_in_a_setting(agent: str, patterns: list[str]) -> None:
+    settings = Settings(**config.check({"user_agent": agent, "exclude": patterns}, "test"))
+    assert Settings(**config.parse(config.render(settings), "crawl.yaml")) == settings
+
+
+@pytest.mark.xfail(strict=True, reason="U+0085 passes as one line of text, and YAML reads it back as a space")
+def test_a_line_break_that_only_unicode_knows_is_no_line_of_text() -> None:
+    # fails: config.text refuses only ASCII control characters
+    with pytest.raises(UsageError):
+        config.check({"user_agent": "one\x85two"}, "test")
+
+
+@pytest.mark.xfail(strict=True, reason="a duration below 0.0001 s is written as 1.0e-05, which cannot be read back")
+@pytest.mark.parametrize("name", ["delay", "retry_delay", "pulse"])
+def test_the_smallest_duration_that_is_accepted_is_read_back(name: str) -> None:
+    # fails: config.duration reads str(1e-05), which its pattern does not know; the store cannot be opened again
+    settings = Settings(**config.check({name: "0.00001"}, "--set"))
+    assert Settings(**config.parse(config.render(settings), "crawl.yaml")) == settings
+
+
+@pytest.mark.parametrize(
+    "wrong, right",
+    [("dealy", "delay"), ("max_perhost", "max_per_host"), ("user-agent", "user_agent"), ("trackng", "tracking")],
+)
+def test_a_misspelt_setting_stops_and_the_nearest_is_named(wrong: str, right: str) -> None:
+    with pytest.raises(UsageError, match=rf"^crawl.yaml: there is no setting '{wrong}'; did you mean '{right}'\?$"):
+        config.parse(f"{wrong}: 1\n", "crawl.yaml")
+
+
+def test_a_setting_that_is_like_no_other_is_told_where_they_are_listed() -> None:
+    with pytest.raises(UsageError, match=r"there is no setting 'zzz'; `crawler run --help` lists them"):
+        config.check({"zzz": 1}, "--set")
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("depth", -1),
+        ("depth", True),
+        ("depth", "3.5"),
+        ("limit", 0),
+        ("shards", 0),
+        ("shards", 4097),
+        ("retries", 101),
+        ("scope", "world"),
+        ("order", None),
+        ("delay", "-1s"),
+        ("delay", "soon"),
+        ("delay", "inf"),
+        ("delay", "nan"),
+        ("delay", True),
+        ("delay", None),
+        ("timeout", "1 week"),
+        ("max_size", "10X"),
+        ("max_size", "-5"),
+        ("robots", 1),
+        ("robots", "perhaps"),
+        ("user_agent", ""),
+        ("user_agent", "two\nlines"),
+        ("user_agent", 5),
+        ("include", "("),
+        ("include", ["a", "*"]),
+        ("include", None),
+        ("follow", "img"),
+        ("headers", "no colon"),
+        ("headers", "X: a\r\nY: b"),
+        ("proxy", "nowhere"),
+        ("connect_to", "a:b"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_with_the_name_and_the_value(name: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        config.check({name: value}, "crawl.yaml")
+    sentence = str(caught.value)
+    start = f"crawl.yaml: {name} is {value!r}: "
+    assert sentence.startswith(start)
+    assert len(sentence) > len(start) + 10
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    "given, seconds",
+    [(90, 90), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (0, 0), (0.5, 0.5), (" 3s ", 3)],
+)
+def test_durations(given: Any, seconds: float) -> None:
+    assert config.duration(given) == seconds
+
+
+@pytest.mark.parametrize(
+    "given, count",
+    [(4096, 4096), ("512K", 524288), ("10M", 10485760), ("1G", 1 << 30), ("1.5k", 1536), ("10MB", 10 << 20)],
+)
+def test_sizes(given: Any, count: int) -> None:
+    assert config.size(given) == count
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "just words", "a: b: c", "\t- x", "{", "%", "? [", "delay: !!python/x y"])
+def test_a_broken_file_is_one_sentence_with_its_name(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config.parse(text, "/mnt/crawl.yaml")
+    assert "/mnt/crawl.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_file_is_all_defaults() -> None:
+    assert Settings(**config.parse("# nothing\n", "crawl.yaml")) == Settings()
+
+
+def test_set_reads_its_value_as_yaml() -> None:
+    assert config.pair("delay=2s") == ("delay", "2s")
+    assert config.pair("depth=null") == ("depth", None)
+    assert config.pair("include=[a, b]") == ("include", ["a", "b"])
+    assert config.pair("include=[a-z") == ("include", "[a-z")
+    with pytest.raises(UsageError, match="write KEY=VALUE"):
+        config.pair("delay")
+
+
+# ---- the settings of a store
+
+
+def test_a_flag_that_contradicts_the_store_is_told_both_values(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    begin(root, {"delay": 2.0, "shards": 2}, ["https://example.org/"], "me", quiet)
+    assert begin(root, {"delay": 2.0}, [], "me", quiet).delay == 2.0
+    with pytest.raises(UsageError, match=rf"^delay is 2 in {root}/crawl.yaml, but 5 was asked for; "):
+        begin(root, {"delay": 5.0}, [], "me", quiet)
+    with pytest.raises(UsageError, match=r"^include is \[\] in .*, but \[a, b\] was asked for; "):
+        begin(root, {"include": ("a", "b")}, [], "me", quiet)
+    with pytest.raises(UsageError, match=r"^depth is null in .*, but 3 was asked for; "):
+        begin(root, {"depth": 3}, [], "me", quiet)
+
+
+@pytest.mark.parametrize("name, value", [("shards", "8"), ("spread", "url"), ("tracking", "[ref]")])
+def test_what_decides_file_names_cannot_be_edited_later(tmp_path: Path, name: str, value: str) -> None:
+    assert name in FIXED
+    root = tmp_path / "store"
+    begin(root, {"shards": 2}, ["https://example.org/"], "me", quiet)
+    path = root / "crawl.yaml"
+    path.write_text(re.sub(rf"^{name}: .*$", f"{name}: {value}", path.read_text(), flags=re.MULTILINE))
+    with pytest.raises(UsageError, match=f"{name} cannot change once the store is made"):
+        open_store(root).settings()
+
+
+def test_any_other_setting_may_be_edited_between_runs(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    made = begin(root, {"shards": 2}, ["https://example.org/"], "me", quiet)
+    edited = replace(Settings(**OTHERS), **{name: getattr(made, name) for name in FIXED})
+    (root / "crawl.yaml").write_text(config.render(edited))
+    assert open_store(root).settings() == edited
+
+
+def test_a_patience_of_less_than_four_pulses_names_both(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"patience is 3 s, but must be at least four pulses \(8 s\)"):
+        begin(tmp_path / "store", {"patience": 3.0}, ["https://example.org/"], "me", quiet)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_missing_crawl_yaml_says_how_to_go_on(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    begin(root, {"shards": 2}, ["https://example.org/"], "me", quiet)
+    (root / "crawl.yaml").unlink()
+    with pytest.raises(CrawlerError, match=r"crawl.yaml is missing; put it back"):
+        open_store(root).settings()

@@ -1,0 +1,231 @@
+"""What people launch it with: the compose file, the Dockerfile and the Makefile do what they say, without an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from crawler import __version__, cli, errors
+from crawler.begin import spell_seed
+
+TOP = Path(__file__).parent.parent
+COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    """The steps of the Dockerfile: instruction and what follows it."""
+    text = re.sub(r"^\s*#.*\n", "", (TOP / "deploy/Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in lines) if word]
+
+
+def rest_of(instruction: str) -> list[str]:
+    return [rest for word, rest in dockerfile() if word == instruction]
+
+
+def environment(first: Path | None = None) -> dict[str, str]:
+    """Ours, but with nothing of the Python that runs this test; `first` leads the PATH."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return kept | {"PATH": os.pathsep.join([str(first or Path(sys.executable).parent), kept.get("PATH", os.defpath)])}
+
+
+def healthcheck(service: str) -> list[str]:
+    kind, *command = SERVICES[service]["healthcheck"]["test"]
+    return ["sh", "-c", *command] if kind == "CMD-SHELL" else command
+
+
+# ---- docker-compose.yml
+
+
+def test_the_compose_file_is_valid_for_docker_compose() -> None:
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "compose", "version"], capture_output=True).returncode:
+        pytest.skip("docker with its compose plugin is not here, so its own check of the compose file is left out")
+    done = subprocess.run([docker, "compose", "config", "--quiet"], cwd=TOP, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_command_of_the_compose_file_is_one_that_the_program_understands(service: str) -> None:
+    command = SERVICES[service]["command"]
+    options = cli.read(command if isinstance(command, list) else shlex.split(command))
+    if options.command is cli.run_crawl:
+        cli.given_settings(options)
+        assert [spell_seed(url, ()) for url in options.urls] == options.urls
+
+
+def test_every_crawler_writes_into_the_one_shared_volume() -> None:
+    crawlers = [service for service in SERVICES.values() if service["command"][0] == "run"]
+    assert crawlers
+    for service in crawlers:
+        volume, place = service["volumes"][0].split(":")
+        assert volume in COMPOSE["volumes"]
+        assert cli.read(service["command"]).store == Path(place)
+        assert place in rest_of("VOLUME")
+
+
+def test_all_services_are_built_alike_stopped_gently_and_watched() -> None:
+    for service in SERVICES.values():
+        assert "image" not in service  # two services that build one tag at once get in each other's way
+        assert service["build"] == {"context": ".", "dockerfile": "deploy/Dockerfile"}
+        assert service["init"] is True
+        assert service["stop_grace_period"] == "10s"
+        assert service["healthcheck"]["test"]
+
+
+def test_nothing_in_the_compose_file_waits_for_a_service_or_name_that_is_not_there() -> None:
+    assert set(SERVICES["crawler"]["depends_on"]) <= set(SERVICES)
+    (rule,) = cli.given_settings(cli.read(SERVICES["crawler"]["command"]))["connect_to"]
+    _, _, name, port = rule.split(":")
+    assert SERVICES[name]["command"][-1].endswith(f":{port}")
+
+
+@pytest.fixture
+def served() -> Iterator[int]:
+    """The port of the service `web`, running on this machine and found healthy by its own check."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    command = [word.replace("0.0.0.0:8000", f"127.0.0.1:{port}") for word in SERVICES["web"]["command"]]
+    check = [word.replace(":8000/", f":{port}/") for word in healthcheck("web")]
+    web = subprocess.Popen([sys.executable, "-m", "crawler", *command], env=environment(), stdout=subprocess.DEVNULL)
+    try:
+        wait_for(check)
+        yield port
+    finally:
+        web.terminate()
+        web.wait(10)
+
+
+def wait_for(check: list[str], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while (done := subprocess.run(check, env=environment(), capture_output=True, text=True)).returncode:
+        assert time.monotonic() < end, f"never healthy: {done.stderr}"
+        time.sleep(0.2)
+
+
+def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_within_the_grace_period(
+    served: int, tmp_path: Path
+) -> None:
+    def here(words: list[str]) -> list[str]:
+        # A name, not an address: in the container network `web` is one, too, and leads to a private address.
+        return [word.replace("web:8000", f"localhost:{served}").replace("/store", str(store)) for word in words]
+
+    store = tmp_path / "store"
+    store.mkdir()
+    command = [sys.executable, "-m", "crawler", *here(SERVICES["crawler"]["command"]), "--workers=1"]
+    crawlers = [subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) for _ in range(3)]
+    try:
+        wait_for(here(healthcheck("crawler")))
+        wait_for(["sh", "-c", f"crawler status {shlex.quote(str(store))} | grep -q '^workers  *3 '"])
+        for crawler in crawlers:
+            crawler.terminate()
+        assert [crawler.wait(10) for crawler in crawlers] == [errors.STOPPED] * 3
+    finally:
+        for crawler in crawlers:
+            crawler.kill()
+            crawler.wait()
+
+
+# ---- Dockerfile
+
+
+def test_the_image_has_a_pinned_base_and_runs_the_program_as_somebody_who_is_not_root() -> None:
+    (base,) = rest_of("FROM")
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+", base)
+    assert not rest_of("USER")[-1].startswith(("0", "root"))
+    assert json.loads(rest_of("ENTRYPOINT")[0]) == ["crawler"]
+    words = [word for word, _ in dockerfile()]
+    assert words.index("VOLUME") > max(place for place, word in enumerate(words) if word == "RUN")
+
+
+def test_the_dockerignore_lets_through_what_the_dockerfile_copies_and_nothing_else() -> None:
+    lines = (TOP / ".dockerignore").read_text("utf-8").split()
+    copied = {source for rest in rest_of("COPY") for source in shlex.split(rest)[:-1]}
+    assert "*" in lines
+    assert {line[1:] for line in lines if line.startswith("!")} == copied
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the Dockerfile's COPY and `RUN pip` make, in an empty venv instead of a container: its bin folder."""
+    made, context = tmp_path_factory.mktemp("image"), tmp_path_factory.mktemp("src")
+    venv.create(made, with_pip=True)
+    pip = [rest for word, rest in dockerfile() if word == "RUN" and rest.startswith("pip ")]
+    assert pip, "the Dockerfile installs nothing"
+    for word, rest in dockerfile():
+        if word == "COPY":
+            copy(shlex.split(rest), context)
+        elif rest in pip:
+            done = subprocess.run(
+                ["sh", "-c", rest], cwd=context, env=environment(made / "bin"), capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+    shutil.rmtree(context)
+    return made / "bin"
+
+
+def copy(words: list[str], context: Path) -> None:
+    """COPY, as Docker does it: files into a folder, a folder's contents into the named one."""
+    *sources, target = words
+    for source in sources:
+        if (TOP / source).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(TOP / source, context / target, dirs_exist_ok=True, ignore=ignore)
+        else:
+            shutil.copy(TOP / source, context / target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["crawler", "python -m crawler"])
+def test_the_dockerfiles_steps_give_a_working_program_in_an_empty_environment(
+    image: Path, tmp_path: Path, command: str
+) -> None:
+    words = [str(image / command.split()[0]), *command.split()[1:], "--version"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(image), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"crawler {__version__}\n"), done.stderr
+
+
+@pytest.mark.slow
+def test_the_program_so_installed_crawls(image: Path, tmp_path: Path) -> None:
+    words = [str(image / "crawler"), "demo", "store", "--hosts", "5", "--pages", "40", "--workers", "1"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(image), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every page is there" in done.stdout
+
+
+# ---- Makefile
+
+
+def test_make_alone_lists_every_target_with_what_it_does_and_does_nothing_else() -> None:
+    make = shutil.which("make")
+    if not make:
+        pytest.skip("make is not here")
+    done = subprocess.run([make], cwd=TOP, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed = dict(re.findall(r"^  make (\w+) +(\S.*)$", done.stdout, re.MULTILINE))
+    text = (TOP / "Makefile").read_text("utf-8")
+    assert set(listed) == set(re.findall(r"^([a-z]+):(?!=)", text, re.MULTILINE))
+    assert {"venv", "demo", "test", "check", "clean"} <= set(listed)
+    assert len(done.stdout.splitlines()) == len(listed)
+
+
+def test_what_continuous_integration_runs_is_a_program_and_calls_the_targets_that_exist() -> None:
+    run = TOP / ".ci/run"
+    assert os.access(run, os.X_OK)
+    assert subprocess.run(["bash", "-n", str(run)]).returncode == 0
+    assert run.read_text("utf-8").splitlines()[-1] == "make check test"

@@ -1,0 +1,224 @@
+"""Kill anything at any time: no half-written page, no lost URL, at most the pages in flight asked twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from world import Links, World, end, kill, wait_for, workers_of, world
+
+from crawler.web import TreeWeb
+from crawler.web_server import asked_twice
+
+WORKERS, THREADS = 2, 4  # as in world.QUICK
+IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not settled: README, "The life of a URL"
+
+
+def half_files(w: World) -> list[Path]:
+    """Records that are not whole; compare() looks at the pages."""
+    return [path for path in (w.root / "links").glob("*/[!.]*") if not path.read_bytes().endswith(b"]}\n")]
+
+
+def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> None:
+    rng = random.Random(20)
+    with world(TreeWeb(hosts=5, fanout=4, depth=4, delay=0.05), tmp_path) as w:
+        assert len(w.web.expected().pages) == 341
+        process = w.start(*w.web.seeds())
+        kills = 0
+        while kills < 20:
+            time.sleep(rng.uniform(0.4, 1.2))
+            assert process.poll() is None, f"the crawl was over after {kills} kills"
+            victims = workers_of(process)
+            if rng.random() < 0.4 or not victims:
+                process.kill()
+                process.communicate()
+                process = w.start()
+            else:
+                kill(rng.choice(victims))
+            kills += 1
+        end(process)
+        assert w.differences() == []
+        assert half_files(w) == []
+        again = sum(times - 1 for times in asked_twice(w.log).values())
+        print(f"{kills} kills: {again} pages asked again, {again / kills:.1f} a kill, bound {IN_FLIGHT}")
+        assert again <= kills * IN_FLIGHT
+
+
+def test_a_worker_that_dies_is_replaced_and_the_crawl_goes_on(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.03), tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(10)
+        before = workers_of(process)
+        kill(before[0])
+        wait_for(lambda: len(workers_of(process)) == 2 and set(workers_of(process)) != set(before))
+        assert "a worker died" in end(process)
+        assert w.differences() == []
+
+
+def test_when_the_machine_is_killed_its_workers_do_not_live_on(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=2, fanout=3, depth=5, delay=0.1), tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(5)
+        workers = workers_of(process)
+        assert len(workers) == 2
+        process.kill()
+        process.communicate()
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
+
+
+def test_ctrl_c_once_finishes_what_is_in_flight_and_gives_everything_back(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=5, delay=0.2), tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(10)
+        process.send_signal(signal.SIGINT)
+        assert "finishing" in end(process, 3)
+        assert {name.name.split("@")[1] for name in (w.root / "shards").iterdir()} == {"free"}
+        assert {name.name.rpartition(".")[2] for name in (w.root / "workers").iterdir()} == {"end"}
+        assert w.waiting()
+        assert not set(w.waiting()) & w.urls(), "what is settled is tidied away"
+        w.run()
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}, "in good order means that no page is asked again"
+
+
+def test_ctrl_c_twice_stops_now_and_loses_nothing(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=3, fanout=4, depth=3, delay=1.5), tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        end(process, 3)
+        assert time.monotonic() - began < 10
+        assert workers_of(process) == []
+        w.web.delay = 0.0  # type: ignore[attr-defined]
+        w.run()
+        assert w.differences() == []
+
+
+def test_sigterm_is_a_polite_stop_too(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=5, delay=0.1), tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(5)
+        process.terminate()
+        end(process, 3)
+        w.run()
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}
+
+
+def test_a_page_that_kills_two_workers_is_refused(tmp_path: Path) -> None:
+    class Deadly(Links):
+        """Asking for /deadly kills whoever asks: here, the only worker there is."""
+
+        victims: list[int] = []  # noqa: RUF012
+        process: subprocess.Popen[str] | None = None
+
+        def leaf(self, url: str):  # type: ignore[no-untyped-def]
+            if url.endswith("/deadly") and self.process:
+                for pid in workers_of(self.process):
+                    self.victims.append(pid)
+                    kill(pid)
+            return super().leaf(url)
+
+    web = Deadly({"/": ["/deadly", "/a", "/b"], "/deadly": [], "/a": [], "/b": []})
+    with world(web, tmp_path) as w:
+        web.process = w.start(*web.seeds(), "-j", "1", "-s", "retries=5")
+        end(web.process)
+        assert len(web.victims) == 2
+        assert {refusal["url"]: refusal["reason"] for refusal in w.records("errs")} == {
+            web.url("/deadly"): "worker-died"
+        }
+        assert w.urls() == {web.url("/"), web.url("/a"), web.url("/b")}
+
+
+CUT_OFF = """
+import os, sys
+from crawler import files, machine, slate
+from crawler.cli import run
+count, limit = 0, int(sys.argv[1])
+
+def counted(method):
+    def call(self, *args):
+        global count
+        count += 1
+        if count == limit:
+            os._exit(9)
+        return method(self, *args)
+    return call
+
+# The power goes off before the n-th time that the store is touched: all in one process, to count them.
+for name in ("put", "create", "claim", "drop", "make"):
+    setattr(files.Files, name, counted(getattr(files.Files, name)))
+
+class Here:
+    def get_context(self, kind): return self
+    def RawValue(self, kind, value):
+        import ctypes
+        return ctypes.c_int(value)
+    def RawArray(self, kind, size):
+        import ctypes
+        return ({"q": ctypes.c_longlong, "c": ctypes.c_char}[kind] * size)()
+
+from crawler.begin import begin
+from crawler.config import check
+root = machine.Path(sys.argv[2])
+given = check({"delay": 0, "pulse": 0.2, "connect_to": sys.argv[3], "durable": False}, "test")
+begin(root, given, [sys.argv[4]], "aaaa", print)
+machine._slate = slate.Slate(Here(), 1, 2)
+print(machine.work(str(root), 0, "bbbb"))
+"""
+
+
+@pytest.mark.parametrize("limit", [*range(1, 12), *range(70, 150, 5), *range(150, 420, 15)])
+def test_the_power_may_go_off_before_any_operation_on_the_store(tmp_path: Path, limit: int) -> None:
+    with world(TreeWeb(hosts=2, fanout=3, depth=2), tmp_path) as w:
+        args = [sys.executable, "-c", CUT_OFF, str(limit), str(w.root), f"::127.0.0.1:{w.port}", *w.web.seeds()]
+        cut = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False)
+        assert cut.returncode in (0, 9), cut.stderr
+        w.run(*(w.web.seeds() if not (w.root / "README").exists() or limit < 150 else []), "-w", "0", quick=False)
+        assert w.differences() == []
+        assert half_files(w) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_disk_that_fills_up_stops_the_crawl_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)], check=True)
+    try:
+        with world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+            w.root = small / "store"
+            printed = w.crawl(code=6)
+            assert "no room in the store" in printed
+            kept = len(w.urls())
+            assert kept > 0
+            assert half_files(w) == []
+            subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
+            w.run()
+            assert w.differences() == []
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a tmpfs without inodes needs root")
+def test_a_disk_without_inodes_is_a_full_disk(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m,nr_inodes=300", "tmpfs", str(small)], check=True)
+    try:
+        with world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+            w.root = small / "store"
+            assert "no room in the store" in w.crawl(code=6)
+            subprocess.run(["mount", "-o", "remount,nr_inodes=100000", str(small)], check=True)
+            w.run()
+            assert w.differences() == []
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)

@@ -1,0 +1,112 @@
+"""Imports run one way: a module imports only from rows above its own, and only a few touch the mount or print."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import crawler
+
+FOLDER = Path(crawler.__file__).parent
+
+ROWS = [
+    ["__init__", "errors", "records", "reasons", "addresses", "logs", "slate"],
+    ["urls", "charset", "terms"],
+    ["files", "config", "politeness", "robots", "parse"],
+    ["store", "table", "fetch_curl", "fetch_requests"],
+    ["seeds", "frontier", "shards", "fetch"],
+    ["rehydrate", "housekeeping", "report"],
+    ["begin", "worker"],
+    ["machine"],
+    ["web_expected"],  # the embedded web knows nothing of the crawler but its folder
+    ["web_pages"],
+    ["web"],
+    ["web_server"],
+    ["demo"],
+    ["cli"],
+    ["__main__"],
+]
+ROW = {module: number for number, row in enumerate(ROWS) for module in row}
+
+# Who may ask the operating system for files, and why.
+TOUCHES_FILES = {
+    "files": "the store",
+    "shards": "Trace, on the machine's own disk",
+    "begin": "the store's root folder",
+    "store": "whether the root folder is there",
+    "cli": "the user's own files",
+    "demo": "the folder of the demonstration",
+    "web_server": "the server's log",
+    "web_expected": "the store, read as a user's script would",
+}
+FILE_CALLS = {"listdir", "scandir", "mkdir", "makedirs", "unlink", "rename", "rmdir", "rmtree", "symlink", "link"}
+PATH_CALLS = {"read_text", "read_bytes", "write_text", "write_bytes", "touch", "iterdir", "glob", "rglob", "exists"}
+PRINTS = {"cli", "demo", "machine"}
+
+
+def modules() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def tree(module: str) -> ast.Module:
+    return ast.parse((FOLDER / f"{module}.py").read_text())
+
+
+def imports(module: str) -> Iterator[str]:
+    """The modules of ours that a module imports, wherever it does so."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module == "crawler":
+            yield from (alias.name if alias.name in ROW else "__init__" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("crawler."):
+            yield (node.module or "").removeprefix("crawler.")
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.removeprefix("crawler.") for alias in node.names if alias.name.startswith("crawler"))
+
+
+def calls(module: str) -> Iterator[tuple[str, str]]:
+    """(what it is called on, the name) of each call in a module."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            yield owner.id if isinstance(owner, ast.Name) else "", node.func.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield "", node.func.id
+
+
+def test_every_module_has_its_row() -> None:
+    assert modules() == sorted(ROW)
+    assert len(ROW) == sum(map(len, ROWS))
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_from_rows_above_its_own(module: str) -> None:
+    below = {name for name in imports(module) if ROW[name] >= ROW[module]}
+    assert not below, f"{module} (row {ROW[module]}) imports {sorted(below)}"
+
+
+@pytest.mark.parametrize("module", sorted(set(modules()) - TOUCHES_FILES.keys()))
+def test_only_a_few_modules_touch_files(module: str) -> None:
+    found = {
+        name
+        for owner, name in calls(module)
+        if (owner == "os" and name in FILE_CALLS | {"open"})
+        or (owner != "os" and name in PATH_CALLS)
+        or (owner, name) == ("", "open")
+        or owner == "shutil"
+    }
+    assert not found, f"{module} calls {sorted(found)}"
+
+
+@pytest.mark.parametrize("module", sorted(set(modules()) - PRINTS))
+def test_only_a_few_modules_print(module: str) -> None:
+    assert ("", "print") not in set(calls(module))
+    assert not {name for owner, name in calls(module) if owner == "sys" and name == "exit"} or module == "__main__"
+
+
+def test_only_a_few_modules_start_threads_or_processes() -> None:
+    starters = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Popen"}
+    found = {module for module in modules() for _, name in calls(module) if name in starters}
+    assert found == {"housekeeping", "worker", "machine", "fetch_requests", "web_server"}

@@ -1,0 +1,90 @@
+"""A host's pace: the delay, doubled for each sign of strain, recovering slowly; clock and dice are passed in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawler.politeness import EASE, LEAST, LONGEST, MOST, STRAINED, next_pace, retry_after
+from crawler.reasons import look_up
+from crawler.records import Failure, Page
+
+GOOD = Page("https://a.example/", 200)
+
+
+def failure(reason: str, wanted: float | None = None) -> Failure:
+    return Failure("https://a.example/", reason, retry_after=wanted)
+
+
+ANSWERS = st.one_of(
+    st.just(GOOD),
+    st.builds(failure, st.sampled_from([*STRAINED, "http-404", "dns"]), st.none() | st.floats(0, 10_000)),
+)
+
+
+def test_a_calm_host_is_asked_again_after_its_delay() -> None:
+    assert next_pace(0.0, GOOD, 1.5, 100.0, dice=1.0).due == 101.5
+    assert next_pace(0.0, GOOD, 0.0, 100.0, dice=1.0).due == 100.0
+
+
+@pytest.mark.parametrize("reason", sorted(STRAINED))
+def test_each_sign_of_strain_doubles_the_wait(reason: str) -> None:
+    strain, waits = 0.0, []
+    for _ in range(4):
+        pace = next_pace(strain, failure(reason), 1.0, 0.0, dice=0.0)
+        strain = pace.strain
+        waits.append(pace.due)
+    assert waits == [2.0, 4.0, 8.0, 16.0]
+    assert look_up(reason).again, "what strains a host passes"
+
+
+@pytest.mark.parametrize("reason", ["http-404", "http-500", "dns", "robots", "tls"])
+def test_other_failures_are_no_sign_of_strain(reason: str) -> None:
+    assert next_pace(0.0, failure(reason), 1.0, 0.0, dice=1.0).due == 1.0
+
+
+def test_good_answers_bring_the_pace_back_slowly() -> None:
+    strain, answers = 3.0, 0
+    while strain:
+        pace = next_pace(strain, GOOD, 1.0, 0.0, dice=0.0)
+        assert pace.due < 2**strain
+        strain, answers = pace.strain, answers + 1
+    assert answers == 3 / EASE
+    assert next_pace(strain, GOOD, 1.0, 0.0, dice=0.0).due == 1.0
+
+
+def test_a_host_without_a_delay_slows_down_too() -> None:
+    assert next_pace(0.0, failure("http-429"), 0.0, 0.0, dice=0.0).due == 2 * LEAST
+
+
+def test_retry_after_is_obeyed_but_never_shortens_the_wait() -> None:
+    assert next_pace(0.0, failure("http-503", 120.0), 1.0, 0.0, dice=0.0).due == 120.0
+    assert next_pace(5.0, failure("http-503", 3.0), 1.0, 0.0, dice=0.0).due == 64.0
+
+
+@settings(deadline=None)
+@given(st.lists(ANSWERS, max_size=40), st.floats(0, 5000), st.floats(0, 1))
+def test_no_history_gives_a_wait_below_the_delay_or_beyond_the_longest(
+    answers: list[Page | Failure], delay: float, dice: float
+) -> None:
+    strain = 0.0
+    for answer in answers:
+        pace = next_pace(strain, answer, delay, 0.0, dice)
+        strain = pace.strain
+        assert 0 <= strain <= MOST
+        wanted = (answer.retry_after or 0.0) if isinstance(answer, Failure) else 0.0
+        assert delay <= pace.due <= max(LONGEST * 1.25, delay * 1.25, wanted)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_dice_only_ever_lengthen_a_wait_and_by_a_quarter_at_most(one: float, other: float) -> None:
+    waits = [next_pace(2.0, failure("timeout"), 1.0, 0.0, dice).due for dice in sorted((one, other))]
+    assert 8.0 <= waits[0] <= waits[1] <= 10.0
+
+
+def test_the_wait_before_a_retry_doubles_with_each_attempt() -> None:
+    assert [retry_after(attempt, 30.0, None, dice=0.0) for attempt in range(4)] == [30.0, 60.0, 120.0, 240.0]
+    assert retry_after(0, 30.0, None, dice=1.0) == 37.5
+    assert retry_after(0, 30.0, 3600.0, dice=0.0) == 3600.0

@@ -1,0 +1,497 @@
+"""Who owns which shard: fair shares, quick burials, nobody buried by another's clock, and an end that is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from crawler import shards as shards_module
+from crawler.config import Settings
+from crawler.errors import StoreAway
+from crawler.files import Files
+from crawler.shards import END, Pulse, Shards, Trace, Watch, read_counters
+from crawler.store import Store
+
+SETTINGS = Settings(shards=8, pulse=2.0, patience=30.0)
+
+
+class Worker:
+    """A worker without pages: it beats, and takes and gives shards as it is told."""
+
+    def __init__(self, world: World, me: str, crowd: int = 1) -> None:
+        self.world = world
+        self.shards = Shards(Files(world.root, me, durable=False), SETTINGS, crowd)
+        self.mine: set[int] = set()
+        self.was_there = True
+
+    def beat(self, idle: int | None = None) -> bool:
+        self.was_there = self.shards.beat({"id": self.shards.me, "pages": 1}, idle)
+        return self.was_there
+
+    def balance(self) -> None:
+        gained, unwanted = self.shards.balance(self.mine)
+        self.mine |= set(gained)
+        for shard in unwanted:
+            self.mine.discard(shard)
+            self.shards.release(shard)
+
+    def round(self, idle: int | None = None) -> None:
+        self.beat(idle)
+        self.balance()
+
+
+class World:
+    """A store of eight shards and a clock that only the test moves."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.now = 1000.0
+        Store(root, Files(root, "maker", durable=False)).make(SETTINGS)
+
+    def worker(self, me: str, crowd: int = 1) -> Worker:
+        return Worker(self, me, crowd)
+
+    def rounds(self, *workers: Worker, count: int = 1, idle: int | None = None) -> None:
+        for _ in range(count):
+            self.now += SETTINGS.pulse
+            for worker in workers:
+                worker.round(idle)
+
+    def names(self, folder: str = "shards") -> list[str]:
+        return sorted(path.name for path in (self.root / folder).iterdir())
+
+    def owners(self) -> dict[int, str]:
+        return {int(name[:3]): name[4:] for name in self.names()}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    world = World(tmp_path)
+    monkeypatch.setattr(shards_module, "time", SimpleNamespace(monotonic=lambda: world.now))
+    yield world
+
+
+# ---- fair shares
+
+
+def test_one_worker_has_all_and_many_have_equal_shares(world: World) -> None:
+    ann, bob, cid = (world.worker(name) for name in ("ann", "bob", "cid"))
+    world.rounds(ann)
+    assert len(ann.mine) == 8
+    world.rounds(ann, bob, count=3)
+    assert (len(ann.mine), len(bob.mine)) == (4, 4)
+    world.rounds(ann, bob, cid, count=4)
+    assert [len(worker.mine) for worker in (ann, bob, cid)] == [3, 3, 2]
+    assert world.owners() == {shard: worker.shards.me for worker in (ann, bob, cid) for shard in worker.mine}
+
+
+def test_workers_that_start_together_do_not_take_everything_first(world: World) -> None:
+    ann, bob = world.worker("ann", crowd=2), world.worker("bob", crowd=2)
+    world.rounds(ann)
+    assert len(ann.mine) == 4
+    world.now += 5
+    world.rounds(ann)
+    assert len(ann.mine) == 8, "the other one did not come"
+    world.rounds(ann, bob, count=3)
+    assert (len(ann.mine), len(bob.mine)) == (4, 4)
+
+
+def test_one_that_leaves_in_good_order_is_replaced_at_the_next_look(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    for shard in bob.mine:
+        bob.shards.release(shard)
+    bob.shards.say_goodbye({"pages": 7})
+    world.rounds(ann, count=1)
+    assert len(ann.mine) == 8
+    assert {found["pages"] for found in read_counters(ann.shards.files)} == {1, 7}
+
+
+def test_more_workers_than_shards_is_no_trouble(world: World) -> None:
+    crowd = [world.worker(f"w{number:02d}") for number in range(10)]
+    world.rounds(*crowd, count=12)
+    assert sorted(len(worker.mine) for worker in crowd) == [0, 0] + [1] * 8
+
+
+# ---- death
+
+
+def test_a_silent_worker_is_buried_after_patience_of_the_observers_own_clock(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    world.rounds(ann, count=14)  # 28 seconds
+    assert len(ann.mine) == 4
+    world.rounds(ann, count=3)
+    assert len(ann.mine) == 8
+    assert any(name.startswith("bob@") and name.endswith(f".{END}") for name in world.names("workers"))
+
+
+def test_a_worker_with_a_clock_of_its_own_is_alive_as_long_as_its_pulse_goes(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    for path in (world.root / "workers").iterdir():
+        os.utime(path, (1, 1))
+    world.rounds(ann, bob, count=30)
+    assert (len(ann.mine), len(bob.mine)) == (4, 4)
+
+
+def test_a_mount_that_hangs_for_everybody_buries_nobody(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    world.now += 600  # nobody could look or beat
+    assert not ann.shards.is_sure()
+    ann.round()
+    assert (len(ann.mine), ann.shards.is_sure()) == (4, True)
+    world.rounds(ann, bob, count=2)
+    assert (len(ann.mine), len(bob.mine), bob.was_there) == (4, 4, True)
+
+
+def test_a_worker_that_cannot_beat_stops_asking_long_before_it_is_buried(world: World) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann)
+    world.now += 14.9
+    assert ann.shards.is_sure()
+    world.now += 0.2
+    assert not ann.shards.is_sure()
+
+
+def test_a_zombie_notices_at_its_next_pulse_that_it_was_buried(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    world.rounds(ann, count=20)
+    assert len(ann.mine) == 8
+    assert bob.beat() is False
+    _, unwanted = bob.shards.balance(bob.mine)
+    assert set(unwanted) == bob.mine
+
+
+@pytest.mark.xfail(strict=True, reason="a buried worker leaves a pulse behind for which all others wait once more")
+def test_a_zombie_that_was_buried_does_not_hold_up_the_end(world: World) -> None:
+    # fails: Shards.beat writes the next pulse and then learns that it was buried; nobody renames that pulse to .end
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    world.rounds(ann, count=20)
+    assert bob.beat() is False  # and bob ends here, as House.keep has it
+    world.rounds(ann)
+    assert [pulse.id for pulse in ann.shards.watch.alive()] == ["ann"]
+
+
+@pytest.mark.xfail(strict=True, reason="one pulse that could not be written makes the next one look like a burial")
+def test_a_pulse_that_could_not_be_written_is_not_a_burial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # fails: Shards.beat sets self.pulse before files.put; the next beat cannot drop a name that never was
+    ann = world.worker("ann")
+    world.rounds(ann, count=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            ann.beat()
+    assert ann.beat() is True
+    assert len(world.names("workers")) == 1
+
+
+def test_a_worker_whose_files_somebody_removed_keeps_its_shards_only_while_it_beats(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    for path in (world.root / "workers").glob("bob@*"):
+        path.unlink()
+    world.rounds(ann, count=14)
+    assert len(ann.mine) == 4
+    world.rounds(ann, count=3)
+    assert len(ann.mine) == 8
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from crawler.config import Settings
+from crawler.files import Files
+from crawler.shards import Shards
+shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, pulse=2.0, patience=30.0))
+shards.beat({"id": "killed", "pages": 3}, None)
+print(shards.balance(set())[0], flush=True)
+sys.stdin.readline()
+shards.beat({"id": "killed", "pages": 4}, None)
+shards.trace.note({"id": "killed", "pages": 5})
+print("noted", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def killed(world: World) -> Iterator[subprocess.Popen[str]]:
+    """A worker in a process of its own that has all shards; it beats and notes once more when it is told so."""
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(world.root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(world.root)},
+    ) as process:
+        assert process.stdout is not None
+        assert len(json.loads(process.stdout.readline())) == 8
+        yield process
+        process.kill()
+
+
+def go_on_and_die(process: subprocess.Popen[str]) -> None:
+    assert process.stdin and process.stdout
+    print(file=process.stdin, flush=True)
+    assert process.stdout.readline() == "noted\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_a_worker_killed_on_this_machine_is_buried_at_once_with_its_last_counters(
+    world: World, killed: subprocess.Popen[str]
+) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann)
+    assert ann.mine == set(), "it is alive"
+    go_on_and_die(killed)
+    ann.beat()
+    ann.balance()
+    assert len(ann.mine) == 4
+    world.rounds(ann)
+    assert len(ann.mine) == 8
+    assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
+    assert not list(world.root.glob("crawler-*/killed.*")), "its trace has told all it can"
+
+
+@pytest.mark.xfail(strict=True, reason="a pulse shown since our last look is not found, so the burial goes nowhere")
+def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_the_same(
+    world: World, killed: subprocess.Popen[str]
+) -> None:
+    # fails: Shards._bury renames the pulse of our last look; the newer one stays, its counters lack what the trace
+    # says, and everybody waits out its patience
+    ann = world.worker("ann")
+    world.rounds(ann)
+    go_on_and_die(killed)
+    ann.balance()
+    assert len(ann.mine) == 4
+    world.rounds(ann)
+    assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
+    assert [pulse.id for pulse in ann.shards.watch.alive()] == ["ann"]
+
+
+def test_a_trace_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
+    trace = Trace("12ab")
+    assert Trace.of_the_dead("12ab") == (False, None)
+    trace.note({"pages": 1})
+    assert Trace.of_the_dead("12ab") == (False, None)
+    trace.wipe()
+    assert Trace.of_the_dead("12ab") == (False, None)
+    assert Trace.of_the_dead("never") == (False, None)
+
+
+@pytest.mark.xfail(strict=True, raises=OSError, reason="a full or cleaned temporary folder ends the worker")
+def test_a_trace_that_cannot_be_written_is_no_reason_to_stop(world: World) -> None:
+    # fails: Trace.note lets OSError out, into House.flush, which expects only StoreError
+    trace = Trace("12ab")
+    for path in (world.root / f"crawler-{os.getuid()}").iterdir():
+        path.unlink()
+    (world.root / f"crawler-{os.getuid()}").rmdir()
+    trace.note({"pages": 1})
+    assert Trace.of_the_dead("12ab") == (False, None)
+
+
+def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
+    watch = Watch(patience=10, pulse=2)
+    watch.look([Pulse("bob", 1)], 0)
+    watch.look([Pulse("bob", 1)], 1000)
+    assert [pulse.id for pulse in watch.alive()] == ["bob"]
+    for now in (1002, 1004, 1006, 1008):
+        watch.look([Pulse("bob", 1)], now)
+    assert [pulse.id for pulse in watch.dead()] == ["bob"]
+    watch.look([Pulse("bob", 2)], 1010)
+    assert [pulse.id for pulse in watch.alive()] == ["bob"]
+
+
+def test_the_name_of_a_pulse_says_all_of_it() -> None:
+    for pulse in (Pulse("12ab", 7), Pulse("12ab", 7, "41"), Pulse("12ab", 1_000_007, END)):
+        assert Pulse.of(pulse.name.removeprefix("workers/")) == pulse
+    assert [Pulse("x", 1, mark).idle for mark in ("", "0", "12", END)] == [False, True, True, False]
+    assert [Pulse.of(name) for name in ("", "@", "x", "x@", "x@y", "@1")] == [None] * 6
+
+
+# ---- names that are wrong
+
+
+def test_a_shard_whose_name_is_missing_is_put_back_and_taken(world: World) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann)
+    (world.root / "shards" / "003@ann").unlink()
+    world.rounds(ann, count=10)
+    assert world.owners() == dict.fromkeys(range(8), "ann")
+    assert len(ann.mine) == 8
+
+
+@pytest.mark.parametrize("second", ["free", "bob"])
+def test_two_names_of_one_shard_become_one(world: World, second: str) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    shard = min(ann.mine)
+    (world.root / "shards" / f"{shard:03d}@{second}").touch()
+    world.rounds(ann, bob, count=4)
+    assert sorted(name[:3] for name in world.names()) == [f"{number:03d}" for number in range(8)]
+    assert ann.mine | bob.mine == set(range(8)) and not ann.mine & bob.mine
+    assert world.owners() == {shard: worker.shards.me for worker in (ann, bob) for shard in worker.mine}
+
+
+@pytest.mark.xfail(strict=True, reason="nobody removes a dead worker's second name of a shard")
+@pytest.mark.parametrize("names", [("dead1", "dead2"), ("ann", "zed")])
+def test_two_names_of_one_shard_become_one_when_their_owners_are_dead(world: World, names: tuple[str, str]) -> None:
+    # fails: Shards._mend drops only its own second name or `free`, and _gain passes over a shard with two names;
+    # the shard is not owned by the living alone, so the crawl never ends
+    ann = world.worker("ann")
+    (world.root / "shards" / "003@free").unlink()
+    for name in names:
+        (world.root / "shards" / f"003@{name}").touch()
+    world.rounds(ann, count=40)
+    assert world.owners() == dict.fromkeys(range(8), "ann")
+    assert len(world.names()) == 8
+    assert len(ann.mine) == 8
+
+
+@pytest.mark.parametrize("reply", ["lost", "after the claims"])
+def test_a_shard_that_is_ours_without_our_knowing_is_taken_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, reply: str
+) -> None:
+    ann = world.worker("ann")
+    ann.beat()
+    claim = Files.claim
+
+    def claim_without_a_word(self: Files, name: str, new: str) -> bool:
+        claim(self, name, new)
+        if reply == "lost":
+            return False
+        raise StoreAway("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "claim", claim_without_a_word)
+        try:
+            ann.balance()
+        except StoreAway:
+            assert reply == "after the claims"
+    assert ann.mine == set() and "ann" in world.owners().values()
+    world.rounds(ann, count=2)
+    assert len(ann.mine) == 8
+
+
+def test_a_shard_is_ours_only_as_long_as_its_name_says_so(world: World) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann)
+    assert all(ann.shards.owns(shard) for shard in range(8))
+    (world.root / "shards" / "002@ann").rename(world.root / "shards" / "002@bob")
+    assert not ann.shards.owns(2)
+    assert ann.shards.balance(ann.mine)[1] == [2]
+
+
+# ---- the end
+
+
+def rounds_until_the_end(world: World, workers: list[Worker], most: int = 12, idle: int | None = 4) -> int | None:
+    """After how many rounds the first worker says that all is done."""
+    for number in range(1, most):
+        world.rounds(*workers, idle=idle)
+        if workers[0].shards.all_is_done():
+            return number
+    return None
+
+
+def test_the_end_comes_when_all_have_been_idle_for_two_pulses(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=4)
+    assert not ann.shards.all_is_done()
+    ended = rounds_until_the_end(world, [ann, bob])
+    assert ended is not None and 3 <= ended <= 5
+
+
+def test_the_end_does_not_come_while_one_is_busy(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=4)
+    for _ in range(10):
+        world.now += 2
+        bob.round(None)
+        ann.round(4)
+        assert not ann.shards.all_is_done()
+
+
+def test_the_end_does_not_come_when_one_had_news_between_two_looks(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=4)
+    for news in range(10):
+        world.now += 2
+        bob.round(news)  # idle each time, but it was not idle all the while
+        ann.round(4)
+        assert not ann.shards.all_is_done()
+
+
+def test_the_end_does_not_come_when_one_has_stood_still_since_the_first_look(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=4)
+    world.rounds(bob, idle=4)
+    for _ in range(10):
+        world.rounds(ann, idle=4)
+        assert not ann.shards.all_is_done()
+
+
+@pytest.mark.parametrize("owner", ["free", "ghost", None])
+def test_the_end_does_not_come_while_a_shard_has_no_living_owner(world: World, owner: str | None) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann, count=3)
+    (world.root / "shards" / "005@ann").unlink()
+    if owner:
+        (world.root / "shards" / f"005@{owner}").touch()
+    for _ in range(6):
+        world.now += 2
+        ann.beat(4)
+        assert not ann.shards.all_is_done()
+
+
+def test_the_end_comes_after_the_dead_are_buried(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=4)
+    ended = rounds_until_the_end(world, [ann], most=40)  # bob was killed on another machine, in the middle of work
+    assert ended is not None
+    assert ended * SETTINGS.pulse >= SETTINGS.patience
+    assert len(ann.mine) == 8
+
+
+def test_a_worker_that_joins_when_all_are_idle_is_waited_for(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, count=4)
+    world.rounds(ann, idle=4)
+    assert not ann.shards.all_is_done()
+    world.rounds(bob)
+    for _ in range(4):
+        world.rounds(ann, idle=4)
+        assert not ann.shards.all_is_done()
+
+
+def test_strange_names_in_the_folders_are_passed_over(world: World) -> None:
+    for name in ("shards/notes", "shards/999@free", "shards/x@y", "workers/notes", "workers/x@y"):
+        (world.root / name).touch()
+    ann = world.worker("ann")
+    world.rounds(ann)
+    assert len(ann.mine) == 8
+    assert rounds_until_the_end(world, [ann]) is not None
+
+
+@pytest.mark.xfail(strict=True, reason="one file of counters that is no JSON ends `crawler status`")
+def test_counters_that_cannot_be_read_are_passed_over(world: World) -> None:
+    # fails: read_counters lets json.loads raise; with a page limit, House._tidy falls over it too
+    ann = world.worker("ann")
+    ann.beat()
+    (world.root / "workers" / "bob@000001").write_bytes(b"half a line")
+    (world.root / "workers" / "cid@000001").write_bytes(b"[]")
+    assert [found["id"] for found in read_counters(ann.shards.files)] == ["ann"]

@@ -1,0 +1,326 @@
+"""The store: files that ls, grep and jq can read, and one whole store however many machines make it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawler import begin as begin_module
+from crawler import rehydrate
+from crawler.begin import begin
+from crawler.config import Settings
+from crawler.errors import StoreError, UsageError
+from crawler.files import Files
+from crawler.records import Failure, Page, Reading
+from crawler.seeds import Seeds
+from crawler.store import FOLDERS, Robots, Store, build_record, new_settings, open_store, to_json
+
+URL = "https://a.example/page"
+
+
+def quiet(_: str) -> None:
+    """For what `begin` would show."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path, Files(tmp_path, "me", durable=False))
+    store.make(Settings(shards=2))
+    return store
+
+
+def waiting(root: Path) -> list[str]:
+    """The URLs in all batches."""
+    lines = (line for batch in sorted(root.glob("frontier/*/[!.]*")) for line in batch.read_text().splitlines())
+    return sorted({line.split("\t")[3] for line in lines})
+
+
+# ---- pages
+
+
+def test_a_record_is_one_line_of_ascii_json(store: Store) -> None:
+    page = Page(URL, 200, {"content-type": "Text/HTML; charset=x", "etag": '"ü\ud800\n"'}, b"body")
+    reading = Reading("text", "utf-8", "Über\n\ud800 \0 ☃", (URL + "?a=1", "https://b.example/"))
+    store.put_record(URL, to_json(build_record(page, reading, 3, reading.links, 0.0)))
+    [path] = (store.root / "links" / "a.example").iterdir()
+    data = path.read_bytes()
+    assert data.isascii() and data.count(b"\n") == 1 and data.endswith(b"\n")
+    record = json.loads(data)
+    assert record == store.record(URL)
+    assert (record["url"], record["status"], record["depth"], record["type"]) == (URL, 200, 3, "text/html")
+    assert record["links"] == [URL + "?a=1", "https://b.example/"]
+    assert record["fetched"] == "1970-01-01T00:00:00Z"
+
+
+def test_a_refusal_says_why_in_one_line(store: Store) -> None:
+    store.put_refusal(URL, Failure(URL, "http-404", "Not\nFound \udcff"), 2)
+    [path] = (store.root / "errs" / "a.example").iterdir()
+    assert path.read_bytes().isascii() and path.read_bytes().count(b"\n") == 1
+    found = store.refusal(URL)
+    assert found is not None
+    assert (found["url"], found["reason"], found["attempts"]) == (URL, "http-404", 2)
+
+
+@settings(deadline=None)
+@given(st.text(st.characters()))
+def test_html_is_text_to_grep_whatever_the_page_was(text: str) -> None:
+    class Kept(Files):
+        data = b""
+
+        def put(self, name: str, data: bytes) -> None:
+            Kept.data = data
+
+    Store("/nowhere", Kept("/nowhere")).put_html(URL, text)
+    assert b"\0" not in Kept.data
+    clean = Kept.data.decode("utf-8", "strict")
+    assert len(clean) == len(text)
+    if not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
+        assert clean == text
+
+
+def test_what_is_settled_of_a_host_is_known_from_two_listings(store: Store) -> None:
+    assert store.settled("a.example") == (set(), set())
+    store.put_record(URL, b"{}\n")
+    store.put_refusal(URL + "2", Failure(URL, "dns"), 1)
+    (store.root / "links" / "a.example" / ".me-1234").touch()
+    records, refusals = store.settled("a.example")
+    assert len(records) == len(refusals) == 1 and records != refusals
+    assert all(len(key) == 24 for key in records | refusals)
+
+
+def test_an_unreadable_record_is_passed_over(store: Store) -> None:
+    store.put_record(URL, to_json({"url": URL}))
+    for name, data in {"0": b"", "1": b"{", "2": b"[]", "3": b"\xff\xfe", "4": b"null"}.items():
+        store.files.put(f"links/a.example/{name}", data)
+    assert [record["url"] for record in store.records()] == [URL]
+
+
+# ---- robots and seeds
+
+
+@settings(deadline=None)
+@given(st.binary(), st.integers(100, 599), st.integers(0, 1 << 32))
+def test_robots_txt_comes_back_as_it_was_read(body: bytes, status: int, when: int) -> None:
+    class Memory(Files):
+        data: bytes = b""
+
+        def put(self, name: str, data: bytes) -> None:
+            Memory.data = data
+
+        def get(self, name: str) -> bytes:
+            return Memory.data
+
+    store = Store("/nowhere", Memory("/nowhere"))
+    store.put_robots("a.example", Robots(float(when), status, body))
+    assert store.robots("a.example") == Robots(float(when), status, body)
+
+
+def test_a_host_without_or_with_a_strange_robots_file_has_none(store: Store) -> None:
+    assert store.robots("a.example") is None
+    store.files.put("robots/a.example", b"User-agent: *\n")
+    assert store.robots("a.example") is None
+
+
+def test_seeds_are_remembered_and_known_files_are_left_out(store: Store) -> None:
+    store.add_seeds([URL, "https://b.example/"], "one")
+    store.add_seeds([], "none")
+    store.add_seeds(["https://c.example/"], "two")
+    assert list(store.seeds()) == [("one", URL), ("one", "https://b.example/"), ("two", "https://c.example/")]
+    assert list(store.seeds({"one"})) == [("two", "https://c.example/")]
+    assert store.files.get("seeds/none") is None
+
+
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="a line in seeds/ that is no URL ends every worker")
+def test_a_line_of_seeds_that_is_no_url_is_passed_over(store: Store) -> None:
+    # fails: Seeds.refresh asks urls.host of any line
+    store.files.put("seeds/by-hand", b"example.org\n" + URL.encode() + b"\n")
+    seeds = Seeds(store, Settings(headers=("X-Key: secret",)))
+    seeds.refresh()
+    assert seeds.headers_for("a.example") == ("X-Key: secret",)
+
+
+def test_secrets_go_to_the_seeds_hosts_only(store: Store) -> None:
+    store.add_seeds([URL], "first")
+    store.add_seeds(["https://www.example/"], "redirect-1")
+    headers = ("Authorization: secret", "Accept-Language: de", "DNT: 1", "From: me@a.example")
+    seeds = Seeds(store, Settings(headers=headers))
+    seeds.refresh()
+    assert seeds.headers_for("a.example") == headers
+    assert seeds.headers_for("www.example") == seeds.headers_for("b.example") == headers[1:]
+
+
+@pytest.mark.xfail(strict=True, reason="any name that begins with from or dnt counts as harmless")
+@pytest.mark.parametrize("header", ["From-Token: secret", "DNT-Key: secret", "Acceptance-Key: secret"])
+def test_a_secret_whose_name_only_begins_like_a_harmless_one_goes_to_no_stranger(store: Store, header: str) -> None:
+    # fails: seeds.HARMLESS is compared with startswith; only `accept-` is meant as a beginning
+    assert Seeds(store, Settings(headers=(header,))).headers_for("b.example") == ()
+
+
+# ---- making a store
+
+MAKE = """
+import sys
+from pathlib import Path
+from crawler.begin import begin
+begin(Path(sys.argv[1]), {"shards": 16}, [sys.argv[2]], sys.argv[3], lambda _: None)
+"""
+
+
+def test_many_processes_that_make_a_store_at_once_make_one_whole_store(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    seeds = [f"https://{name}.example/" for name in "abcd"]
+    started = [subprocess.Popen([sys.executable, "-c", MAKE, str(root), seed, seed[8]]) for seed in seeds]
+    assert [process.wait(60) for process in started] == [0, 0, 0, 0]
+    store = open_store(root)
+    assert store.settings() == Settings(shards=16)
+    assert sorted(store.files.names("shards")) == [f"{number:03d}@free" for number in range(16)]
+    assert sorted(path.name for path in root.iterdir()) == sorted([*FOLDERS, "README", "crawl.yaml"])
+    assert sorted(url for _, url in store.seeds()) == waiting(root) == seeds
+
+
+def test_a_store_whose_making_was_cut_off_is_made_whole_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    real = Files.make
+    left = 9
+
+    def cut_off(self: Files, folder: str) -> bool:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        return real(self, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "make", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            begin(root, {"shards": 4}, [URL], "me", quiet)
+    assert not Store(root).exists()
+    begin(root, {"shards": 4}, [URL], "me", quiet)
+    assert len(open_store(root).files.names("shards")) == 4
+    assert waiting(root) == [URL]
+
+
+def copy_of_pages(root: Path) -> None:
+    """A folder that holds only the pages of a crawl: the seed's record, with a link that was not asked yet."""
+    (root / "links").mkdir(parents=True)
+    page = Page(URL, 200, {"content-type": "text/html"}, b"x")
+    link = "https://a.example/next"
+    record = build_record(page, Reading("x", "utf-8", "", (link,)), 0, (link,), 0.0)
+    Store(root, Files(root, "me", durable=False)).put_record(URL, to_json(record))
+
+
+def test_a_store_made_around_copied_pages_goes_on_with_their_links(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    copy_of_pages(root)
+    begin(root, {"shards": 2}, [], "me", quiet)
+    assert waiting(root) == ["https://a.example/next"]
+    assert not (root / rehydrate.MARK).exists()
+
+
+@pytest.mark.xfail(strict=True, reason="README is written before the mark that asks for rehydration")
+def test_a_kill_right_after_a_store_was_made_around_copied_pages_loses_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # fails: begin._make creates rehydrate.MARK only after Store.make has written README, the receipt of a whole store
+    root = tmp_path / "store"
+    copy_of_pages(root)
+    real = Store.make
+
+    def make_and_die(self: Store, settings: Settings) -> None:
+        real(self, settings)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "make", make_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            begin(root, {"shards": 2}, [], "me", quiet)
+    begin(root, {}, [], "me", quiet)
+    assert waiting(root) == ["https://a.example/next"]
+
+
+@pytest.mark.xfail(strict=True, reason="seeds are remembered, but no batch holds them")
+def test_a_kill_while_seeds_are_added_loses_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # fails: begin._add writes seeds/ and then the batches; `crawler run STORE` without URLs never looks at seeds/ again
+    root = tmp_path / "store"
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(begin_module.Frontier, "flush", die)
+        with pytest.raises(KeyboardInterrupt):
+            begin(root, {"shards": 2}, [URL], "me", quiet)
+    begin(root, {}, [], "me", quiet)
+    assert [url for _, url in open_store(root).seeds()] in ([], [URL])
+    assert waiting(root) == [url for _, url in open_store(root).seeds()]
+
+
+def test_no_delay_spreads_a_host_over_all_workers_unless_said_otherwise() -> None:
+    assert new_settings({"delay": 0.0}).spread == "url"
+    assert new_settings({"delay": 0.0, "spread": "host"}).spread == "host"
+    assert new_settings({"delay": 0.1}).spread == "host"
+
+
+# ---- what is no store of ours
+
+
+def edit_readme(store: Store, old: str, new: str) -> None:
+    path = store.root / "README"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize("name", ["format", "spelling"])
+def test_a_store_of_another_version_is_refused_with_both_numbers(store: Store, name: str) -> None:
+    edit_readme(store, f"{name}: 1", f"{name}: 2")
+    with pytest.raises(StoreError, match=rf"has {name} 2, this program writes {name} 1; use the version"):
+        open_store(store.root)
+    with pytest.raises(StoreError, match=rf"has {name} 2"):
+        begin(store.root, {}, [URL], "me", quiet)
+
+
+def test_a_folder_with_somebody_elses_readme_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "README").write_text("My photos\n")
+    with pytest.raises(StoreError, match="has format unknown"):
+        begin(tmp_path, {}, [URL], "me", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["README"]
+
+
+def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(StoreError, match=r"holds other things \(photo.jpg ...\) and is no store; name an empty folder"):
+        begin(tmp_path, {}, [URL], "me", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
+
+
+def test_what_is_not_a_folder_or_not_there_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"file is a file, not a folder"):
+        begin(tmp_path / "file", {}, [URL], "me", quiet)
+    with pytest.raises(StoreError, match=r"mnt does not exist; is the mount there\?"):
+        begin(tmp_path / "mnt" / "store", {}, [URL], "me", quiet)
+    with pytest.raises(StoreError, match=r"mnt does not exist"):
+        open_store(tmp_path / "mnt")
+    with pytest.raises(StoreError, match=r"is not a store"):
+        open_store(tmp_path)
+    with pytest.raises(UsageError, match=r"is not a store yet; give at least one URL"):
+        begin(tmp_path / "store", {}, [], "me", quiet)
+    with pytest.raises(UsageError, match=r"did you mean https://example.org\?"):
+        begin(tmp_path / "store", {}, ["example.org"], "me", quiet)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_tracking_parameters_of_this_store_are_dropped_from_its_seeds(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    settings = begin(root, {"shards": 2, "tracking": ("ref",)}, [URL + "?ref=1&utm_source=x"], "me", quiet)
+    assert settings == replace(Settings(), shards=2, tracking=("ref",))
+    assert waiting(root) == [URL + "?utm_source=x"]

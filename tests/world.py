@@ -1,0 +1,145 @@
+"""A little world for the tests of whole crawls: an embedded web, a store, and `crawler` run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from crawler.web import Web
+from crawler.web_expected import compare
+from crawler.web_pages import Leaf
+from crawler.web_server import Request, read_log, serve
+
+COMMAND = [sys.executable, "-m", "crawler"]
+QUICK = ["-w", "0.01", "-j", "2", "-t", "4", "-s", "retry_delay=0.2s", "-s", "retries=2", "-s", "pulse=0.5"]
+
+
+class Links(Web):
+    """A web drawn in the test: the path of each page, and the links on it."""
+
+    def __init__(self, pages: dict[str, list[str]], host: str = "a.example") -> None:
+        super().__init__()
+        self.host = host
+        self.pages = {self.url(path): [self.url(link) for link in links] for path, links in pages.items()}
+
+    def url(self, path: str) -> str:
+        return path if path.startswith("http") else f"http://{self.host}{path}"
+
+    def seeds(self) -> list[str]:
+        return [next(iter(self.pages))]
+
+    def leaf(self, url: str) -> Leaf | None:
+        return Leaf(tuple(self.pages[url])) if url in self.pages else None
+
+
+class World:
+    """A web that is served, and the store that it is crawled into."""
+
+    def __init__(self, web: Web, port: int, folder: Path) -> None:
+        self.web, self.port, self.folder = web, port, folder
+        self.root = folder / "store"
+        self.flags = ["--connect-to", f"::127.0.0.1:{port}"]
+
+    def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
+        """`crawler run STORE` in the background."""
+        command = [*COMMAND, "run", str(self.root), *self.flags, *(QUICK if quick else []), *args]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, *args: str, code: int = 0, quick: bool = True) -> str:
+        """`crawler run STORE` to its end, which must be this exit code; what it printed."""
+        return end(self.start(*args, quick=quick), code)
+
+    def crawl(self, *args: str, code: int = 0) -> str:
+        """A crawl from the web's seeds to its end."""
+        return self.run(*self.web.seeds(), *args, code=code)
+
+    @property
+    def log(self) -> list[Request]:
+        """What the server was asked."""
+        return read_log(self.folder / "web.log")
+
+    def differences(self, depth: int | None = None) -> list[str]:
+        """How the store differs from what a whole crawl must contain."""
+        return compare(self.web.expected(depth), self.root)
+
+    def urls(self, noun: str = "links") -> set[str]:
+        """The URLs that have a record (or a refusal)."""
+        return {record["url"] for record in self.records(noun)}
+
+    def records(self, noun: str = "links") -> list[dict[str, Any]]:
+        """All records (or refusals)."""
+        return [json.loads(path.read_bytes()) for path in sorted((self.root / noun).glob("*/[!.]*"))]
+
+    def waiting(self) -> list[str]:
+        """The URLs in all batches."""
+        batches = sorted((self.root / "frontier").glob("*/[!.]*"))
+        return [line.split("\t")[3] for path in batches for line in path.read_text().splitlines()]
+
+    def status(self) -> dict[str, Any]:
+        """`crawler status --json`."""
+        found: dict[str, Any] = json.loads(crawler("status", str(self.root), "--json"))
+        return found
+
+    def until(self, pages: int, seconds: float = 30) -> None:
+        """Wait until so many pages were asked for."""
+        wait_for(lambda: (self.folder / "web.log").exists() and len(self.log) >= pages, seconds)
+
+
+@contextmanager
+def world(web: Web, folder: Path) -> Iterator[World]:
+    """Serve a web while a test crawls it."""
+    with serve(web, log=folder / "web.log", process=type(web).__module__.startswith("crawler.")) as server:
+        yield World(web, server.port, folder)
+
+
+def crawler(*args: str, code: int = 0, stdin: str | None = None) -> str:
+    """Any `crawler` command as a user runs it; standard output, or everything when it fails."""
+    done = subprocess.run([*COMMAND, *args], capture_output=True, text=True, input=stdin, timeout=120, check=False)
+    assert done.returncode == code, f"exit code {done.returncode}, not {code}: {done.stdout}{done.stderr}"
+    return done.stdout + (done.stderr if code else "")
+
+
+def end(process: subprocess.Popen[str], code: int = 0, seconds: float = 120) -> str:
+    """Wait for a crawl to end with this exit code; what it printed."""
+    printed, _ = process.communicate(timeout=seconds)
+    assert process.returncode == code, f"exit code {process.returncode}, not {code}: {printed}"
+    assert "Traceback" not in printed, printed
+    return printed
+
+
+def wait_for(happened: Any, seconds: float = 30) -> None:
+    """Wait until something is true."""
+    limit = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The ids of a machine's worker processes."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            line = (stat.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == process.pid and b"spawn_main" in line:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def kill(pid: int) -> None:
+    """kill -9; that it is gone already does not matter."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
