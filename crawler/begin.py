@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from crawler.errors import StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, in_parts
 from crawler.records import Try
-from crawler.store import FOLDERS, Store, new_settings, open_store
+from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
 from crawler.terms import check_proxy
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
@@ -79,9 +80,7 @@ def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None
         store.files.share_mode()
         with store.alone("making the store"):
             if not store.exists():
-                store.make(settings)
-                if has_pages:
-                    store.files.create(rehydrate.MARK)
+                store.make(settings, rehydrate.MARK if has_pages else None)
     except OSError as error:
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
@@ -109,9 +108,11 @@ def _check_together(settings: Settings) -> None:
 
 
 def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> None:
-    """Seeds are remembered first: from there a lost frontier finds them again."""
+    """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again."""
     frontier = Frontier(store.files, settings)
     for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):
-        store.add_seeds(task.url for task in part)
-        frontier.hand_over(part)
+        store.add_seeds((task.url for task in part), secrets.token_hex(4) + NEW)
+    for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
+        frontier.hand_over(Try(seed) for seed in marked)
         frontier.flush()
+        store.seeds_are_handed_over(name)

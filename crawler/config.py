@@ -25,7 +25,7 @@ BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def duration(value: Any) -> float:
     """Seconds: 90, "90s", "1.5m", "2h", "1d"."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e-\d+)?)([smhd]?)", str(value).strip())
     if not found or isinstance(value, bool):
         raise ValueError("must be a duration such as 30s, 5m, 2h or 1d")
     return float(found[1]) * SECONDS[found[2]]
@@ -71,7 +71,7 @@ def yes_no(value: Any) -> bool:
 
 def text(value: Any) -> str:
     """One line of text."""
-    if not isinstance(value, str) or not value.strip() or re.search(r"[\x00-\x1f\x7f]", value):
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError("must be one line of text")
     return value.strip()
 
@@ -93,7 +93,8 @@ def several(check: Check) -> Check:
 def regex(value: Any) -> str:
     """A regular expression that compiles."""
     try:
-        re.compile(text(value))
+        text(value)
+        re.compile(value)
     except re.error as error:
         raise ValueError(f"must be a regular expression ({error})") from error
     return str(value)

@@ -52,7 +52,7 @@ class Files:
     def create(self, name: str) -> bool:
         """Make an empty file that was not there; True for exactly one caller."""
         try:
-            os.close(os.open(self._path(name), NEW, 0o666))
+            os.close(self._open_new(name))
         except FileExistsError:
             return False
         except OSError as error:
@@ -139,12 +139,7 @@ class Files:
             return seen.f_bavail * seen.f_frsize, seen.f_favail if seen.f_files else 1 << 62
 
     def _write(self, temporary: str, data: bytes) -> None:
-        path = self._path(temporary)
-        try:
-            descriptor = os.open(path, NEW, 0o666)
-        except FileNotFoundError:
-            self._make_home(temporary)
-            descriptor = os.open(path, NEW, 0o666)
+        descriptor = self._open_new(temporary)
         try:
             rest = memoryview(data)
             while rest:
@@ -154,15 +149,25 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def _open_new(self, name: str) -> int:
+        try:
+            return os.open(self._path(name), NEW, 0o666)
+        except FileNotFoundError:
+            self._make_home(name)
+            return os.open(self._path(name), NEW, 0o666)
+
     def _make_home(self, name: str) -> None:
-        """Make the one missing folder of a name, never the ones above it.
+        """Make the missing folder of a name, but only in a store.
 
         When a mount goes away its mount point is an empty local folder: a crawl must not go on there.
         """
         home = name.rpartition("/")[0]
-        if home:
+        top = home.partition("/")[0]
+        if not self._is_there("README"):
+            raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
+        for folder in dict.fromkeys((top, home)):
             with suppress(FileExistsError):
-                os.mkdir(self._path(home))
+                os.mkdir(self._path(folder))
 
     def _is_there(self, name: str) -> bool:
         try:

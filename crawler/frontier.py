@@ -6,6 +6,8 @@ stand in a newer batch. A batch's name ends with its number of lines, so a listi
 
 from __future__ import annotations
 
+import re
+import secrets
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -42,6 +44,7 @@ class Frontier:
         self._lots: dict[int, list[Try]] = defaultdict(list)
         self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
+        self._token = secrets.token_hex(2)  # a machine makes more than one frontier under its name
         self._numbers = 0
 
     def shard_of(self, url: str) -> int:
@@ -85,6 +88,7 @@ class Frontier:
 
     def flush(self) -> None:
         """Write what is queued, a batch per shard, and take our own shards' part into the table."""
+        self.hand_over(self.table.drain_mixed())
         with self._lock:
             lots, self._lots = self._lots, defaultdict(list)
         try:
@@ -106,7 +110,7 @@ class Frontier:
 
     def _new_name(self, lines: int) -> str:
         self._numbers += 1
-        return f"{self.files.me}-{self._numbers:06d}.{lines}"
+        return f"{self.files.me}-{self._token}-{self._numbers:06d}.{lines}"
 
     # ---- the inbox
 
@@ -140,6 +144,7 @@ class Frontier:
 
     def tidy(self, shard: int, all_of_it: bool = False) -> None:
         """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
+        self._write_again(shard)
         batches = self._batches[shard]
         left = self.table.left
         done = [name for name, number in batches.items() if left[number] <= 0]
@@ -151,6 +156,17 @@ class Frontier:
         for name in done:
             self.files.drop(f"{folder(shard)}/{name}")
             left.pop(batches.pop(name), None)
+
+    def _write_again(self, shard: int) -> None:
+        """Somebody else who believed to own this shard may have tidied it: what we count on must be in some file."""
+        there = set(self.files.names(folder(shard)))
+        gone = {
+            name for name, number in self._batches[shard].items() if name not in there and self.table.left[number] > 0
+        }
+        if gone:
+            self._merge(shard, {self._batches[shard][name] for name in gone})
+            for name in gone:
+                self.table.left.pop(self._batches[shard].pop(name), None)
 
     def _merge(self, shard: int, old: set[int]) -> None:
         """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
@@ -166,17 +182,15 @@ class Frontier:
 
     def disown(self, shard: int, tidy: bool) -> None:
         """A shard is no longer ours; leave it tidy if it still is."""
+        if tidy:
+            self.tidy(shard, all_of_it=True)
         self.owned.discard(shard)
-        try:
-            if tidy:
-                self.tidy(shard, all_of_it=True)
-        finally:
-            self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
+        self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
 
     @property
     def queued(self) -> bool:
         """Whether something is queued that no shard has yet."""
-        return any(self._lots.values())
+        return any(self._lots.values()) or bool(self.table.mixed)
 
 
 def folder(shard: int) -> str:
@@ -202,11 +216,12 @@ def to_lines(tries: Iterable[Try]) -> bytes:
     return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode("ascii")
 
 
+LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})\t(\S+)")
+
+
 def from_lines(data: bytes) -> Iterator[Try]:
     """The URLs of a batch; a line that is not one (a hand-made file, say) is passed over."""
     for line in data.decode("ascii", "replace").splitlines():
-        depth, _, rest = line.partition("\t")
-        attempt, _, rest = rest.partition("\t")
-        due, _, url = rest.partition("\t")
-        if url and depth.isdigit() and attempt.isdigit() and due.isdigit():
-            yield Try(url, int(depth), int(attempt), float(due))
+        found = LINE.fullmatch(line)
+        if found and urls.is_safe(found[4]):
+            yield Try(found[4], int(found[1]), int(found[2]), float(found[3]))

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from crawler import urls
 from crawler.config import Settings
-from crawler.errors import StoreAway, StoreError
+from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.frontier import Frontier, all_of
 from crawler.logs import log
 from crawler.records import Failure, Try
@@ -60,6 +60,7 @@ class House:
         self.closed = False
         self.outcome: str | None = None
         self.error: StoreError | None = None
+        self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
         lock = threading.RLock()
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
         self._scouted = False
@@ -161,7 +162,7 @@ class House:
                 return call(*args, **kwargs)
             except StoreAway as error:
                 self._pause(error)
-                if self.closed:
+                if self.closed or self.slate.draining:
                     raise Stopped from error
 
     def fail(self, error: StoreError) -> None:
@@ -179,12 +180,18 @@ class House:
 
     def keep(self) -> None:
         """Keep house until the end, then leave it in good order."""
-        self.seeds.refresh()
-        self._count_elsewhere()
-        self.shards.beat(self.counters(), None)
+        try:
+            self.insist(self.seeds.refresh)
+            self.insist(self._count_elsewhere)
+            self.insist(self.shards.beat, self.counters(), None)
+        except Stopped:
+            self.closed = True
+            return
         pulse = threading.Thread(target=self._pulse, daemon=True, name="pulse")
         pulse.start()
         while not self._may_leave():
+            if self.fault:
+                raise self.fault
             try:
                 self._round()
             except StoreAway as error:
@@ -269,15 +276,17 @@ class House:
 
     def _bring_nearer(self) -> None:
         """With a depth limit, a page that turns out to be nearer to a seed hands its links over again."""
-        for task in self.table.drain_nearer():
+        while self.table.nearer:
+            task, batch = self.table.nearer[0]
             record = self.store.record(task.url)
-            if record is None or record.get("depth", 0) <= task.depth:
-                continue
-            depth = task.depth + (record["sha224"] is not None)
-            if self.settings.depth is not None and depth <= self.settings.depth:
-                self.frontier.hand_over(Try(link, depth) for link in record["links"] if self.seeds.scope.admits(link))
-                self.frontier.flush()
-            self.store.put_record(task.url, to_json({**record, "depth": task.depth}))
+            if record is not None and record.get("depth", 0) > task.depth:
+                depth = task.depth + (record.get("sha224") is not None)
+                if self.settings.depth is not None and depth <= self.settings.depth:
+                    links = filter(self.seeds.scope.admits, record.get("links", ()))
+                    self.frontier.hand_over(Try(link, depth) for link in links)
+                    self.frontier.flush()
+                self.store.put_record(task.url, to_json({**record, "depth": task.depth}))
+            self.table.drop_nearer(batch)
 
     def _look(self) -> None:
         """Look into the inboxes and at the other workers."""
@@ -304,7 +313,9 @@ class House:
 
     def _give_back(self, shard: int) -> None:
         self._sync_records()
-        self.frontier.disown(shard, tidy=self.shards.owns(shard))
+        with suppress(DiskFull):  # then it stays untidy, which is no loss
+            self.frontier.disown(shard, tidy=self.shards.owns(shard))
+        self.frontier.disown(shard, tidy=False)
         self.shards.release(shard)
         self._leaving.discard(shard)
 

@@ -6,15 +6,18 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import re
 import secrets
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
@@ -22,7 +25,7 @@ from tqdm import tqdm
 
 from crawler import errors, housekeeping
 from crawler.config import Settings
-from crawler.errors import CrawlerError, StoreError
+from crawler.errors import CrawlerError, StoreAway, StoreError
 from crawler.files import Files
 from crawler.frontier import Frontier
 from crawler.housekeeping import House
@@ -34,7 +37,8 @@ from crawler.store import Store
 from crawler.worker import Worker
 
 PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
-DEATHS = 2  # of workers that had a page in hand, until it is refused
+GUILT = 4  # at which a page that dying workers had in hand is refused
+CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
 PR_SET_PDEATHSIG = 1
 
@@ -64,7 +68,9 @@ class Machine:
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
-        self._deaths: Counter[str] = Counter()
+        self._processes: dict[int, BaseProcess] = {}
+        self._guilt: Counter[str] = Counter()
+        self._ooms = oom_kills()
         self._crashes: dict[int, list[float]] = {}
         self._error: CrawlerError | None = None
         self._signals = 0
@@ -73,7 +79,9 @@ class Machine:
 
     def run(self) -> int:
         """Run to the end; the exit code."""
-        old = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        # They stay ours: a second Ctrl-C that comes when all is done must not spoil the exit code.
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
         progress = Progress(self.slate, self.plan.quiet)
         try:
             for row in range(self.plan.workers):
@@ -84,8 +92,6 @@ class Machine:
         finally:
             progress.close()
             self._end()
-            for number, handler in old.items():
-                signal.signal(number, handler)
         if self._error:
             raise self._error
         return self._exit_code()
@@ -95,6 +101,7 @@ class Machine:
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=be_a_worker, initargs=args)
         self._pools[row] = pool
         self._work[pool.submit(work, str(self.plan.root), row, self.id)] = row
+        (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
         """Wait a moment, and see to the workers that have ended."""
@@ -115,8 +122,8 @@ class Machine:
                 outcome = housekeeping.STOPPED
             except Exception:  # noqa: BLE001 - a fault of ours in one worker must not end the machine
                 log.exception("a fault of the program in a worker, which is replaced", extra={"event": "fault"})
-                self._kill(self._pools[row])
-                self._mourn(row)
+                self._processes[row].kill()
+                self._mourn(row, fault=True)
                 outcome = housekeeping.BURIED
             self._pools.pop(row).shutdown()
             if outcome == housekeeping.BURIED and not self.slate.draining:
@@ -124,32 +131,42 @@ class Machine:
             else:
                 self._outcomes[outcome] += 1
 
-    def _mourn(self, row: int) -> None:
-        """A worker was killed: what it had in hand is asked once more, each at its own time; twice is a refusal."""
+    def _mourn(self, row: int, fault: bool = False) -> None:
+        """A worker has died: what it had in hand is asked once more, each at its own time, but not for ever.
+
+        A page that crashes two workers, or makes two run out of memory, is refused. A kill from outside looks much
+        the same, and may hit the same page twice by chance: that counts half.
+        """
         suspects = self.slate.flying(row)
+        blame = self._blame(row)
         log.warning("a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"})
         for thread in range(self.plan.threads):
             self.slate.fly(row, thread, "")
-        self._count_crash(row)
+        self._count_crash(row, fault)
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of it
             for place, line in enumerate(suspects):
                 depth, attempt, url = line.split("\t")
-                self._deaths[url] += 1
-                if self._deaths[url] >= DEATHS:
+                self._guilt[url] += blame
+                if self._guilt[url] >= GUILT:
                     store.put_refusal(url, Failure(url, "worker-died"), int(attempt) + 1)
                 else:
                     frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.time() + 2 * place)])
             frontier.flush()
 
-    def _count_crash(self, row: int) -> None:
+    def _blame(self, row: int) -> int:
+        self._processes[row].join(5)
+        ooms, self._ooms = self._ooms, oom_kills()
+        return 2 if self._processes[row].exitcode in CRASHED or self._ooms > ooms else 1
+
+    def _count_crash(self, row: int, fault: bool) -> None:
+        """Give up where starting again does not help: the same fault again and again, or deaths before any page."""
         now = time.monotonic()
         recent = self._crashes[row] = [when for when in self._crashes.get(row, []) if now - when < 60] + [now]
-        if len(recent) > CRASHES and not self.slate.total("pages"):
-            self._error = CrawlerError(
-                f"workers died {len(recent)} times within a minute; see `dmesg` for want of memory"
-            )
+        if len(recent) > CRASHES and (fault or not self.slate.total("pages")):
+            why = "the log has the traceback" if fault else "`dmesg` tells if memory was short"
+            self._error = CrawlerError(f"workers died {len(recent)} times within a minute; {why}")
             self.slate.drain()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -164,15 +181,10 @@ class Machine:
     def _end(self) -> None:
         """Leave no process behind."""
         self.slate.drain()
-        for pool in self._pools.values():
-            self._kill(pool)
+        for row, pool in self._pools.items():
+            self._processes[row].kill()
             pool.shutdown()
         self._pools.clear()
-
-    @staticmethod
-    def _kill(pool: ProcessPoolExecutor) -> None:
-        for process in list((pool._processes or {}).values()):
-            process.kill()
 
     def _exit_code(self) -> int:
         if self._signals or self._outcomes[housekeeping.STOPPED]:
@@ -231,12 +243,32 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
     logs.begin()
 
 
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it started; 0 where it does not tell."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def patiently(call: Callable[[], Settings]) -> Settings:
+    """Ask the store until it answers, or the machine is told to stop."""
+    while True:
+        try:
+            return call()
+        except StoreAway:
+            if _slate is None or _slate.draining:
+                raise
+            time.sleep(0.5)
+
+
 def work(root: str, row: int, machine: str) -> str:
     """A worker's whole life; how it ended."""
     assert _slate is not None
     files = Files(root, secrets.token_hex(4))
     store = Store(root, files)
-    settings = store.settings()
+    settings = patiently(store.settings)
     files.durable = settings.durable
     files.share_mode()
     seeds = Seeds(store, settings)

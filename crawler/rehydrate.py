@@ -9,7 +9,7 @@ from crawler import urls
 from crawler.config import Settings
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.records import Try
-from crawler.seeds import Seeds
+from crawler.seeds import REDIRECT, Seeds
 from crawler.store import Store
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
@@ -34,7 +34,8 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
     if not store.files.names("seeds"):
         _find_seeds(store, seeds)
     found = _Found()
-    found.add((url, 0) for _, url in store.seeds())
+    for _, urls_of_file in store.seeds():
+        found.add((url, 0) for url in urls_of_file)
     for number, host in enumerate(store.hosts()):
         found.add(_links(store, host, settings, seeds))
         if number % 100 == 99:
@@ -46,9 +47,10 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
 
 
 def _find_seeds(store: Store, seeds: Seeds) -> None:
-    """A copy may have come without seeds/: the records at depth 0 tell what they were."""
-    for part in in_parts((Try(record["url"]) for record in store.records() if record.get("depth") == 0), 10_000):
-        store.add_seeds(task.url for task in part)
+    """A copy may have come without seeds/: the records at depth 0 tell what they were, though not who named them."""
+    firsts = (Try(record["url"]) for record in store.records() if record.get("depth") == 0)
+    for part in in_parts(firsts, 10_000):
+        store.add_seeds((task.url for task in part), REDIRECT + urls.key(part[0].url))
     seeds.refresh()
 
 

@@ -6,14 +6,14 @@ from protego import Protego
 
 from crawler.records import Failure
 
-LONGEST = 512 * 1024  # what RFC 9309 asks us to read at least, and all that we read
+LONGEST = 512 * 1024  # bytes that are read of a robots.txt: RFC 9309 asks for 500 KiB at least
 
 
 class Rules:
     """What one host's robots.txt says to us."""
 
     def __init__(self, body: bytes, agent: str) -> None:
-        text = body[:LONGEST].decode("utf-8-sig", "replace")
+        text = body.decode("utf-8-sig", "replace")
         self._rules = Protego.parse(text)
         self._token = token(agent)
 

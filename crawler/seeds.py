@@ -8,7 +8,8 @@ from crawler import addresses, urls
 from crawler.config import Settings
 from crawler.store import Store
 
-HARMLESS = ("accept", "dnt", "from")  # headers that say nothing secret, and so go to every host
+HARMLESS = {"accept", "accept-language", "dnt", "from"}  # headers that say nothing secret, and so go to every host
+REDIRECT = "redirect-"  # files of seeds that no user named: they widen the scope, and are trusted with nothing
 
 
 class Seeds:
@@ -18,7 +19,7 @@ class Seeds:
         self.store = store
         self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude)
         self.narrow = settings.scope != "any"
-        self._public = tuple(line for line in settings.headers if line.lower().startswith(HARMLESS))
+        self._public = tuple(line for line in settings.headers if line.partition(":")[0].lower() in HARMLESS)
         self._headers = settings.headers
         self._hosts: set[str] = set()  # the seeds' hosts, kept only when there are secrets to send
         self._private: set[str] = set()
@@ -27,12 +28,13 @@ class Seeds:
 
     def refresh(self) -> None:
         """Learn the seeds that have come since."""
-        for name, url in self.store.seeds(self._known):
+        for name, seeds in self.store.seeds(self._known):
             self._known.add(name)
-            if self.narrow:
-                self.scope.add(url)
-            if not name.startswith("redirect-"):
-                self._trust(urls.host(url))
+            for url in seeds:
+                if self.narrow:
+                    self.scope.add(url)
+                if not name.startswith(REDIRECT):
+                    self._trust(urls.host(url))
 
     def _trust(self, host: str) -> None:
         if addresses.names_private(host):
@@ -52,6 +54,6 @@ class Seeds:
         """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust."""
         for url in seeds:
             if self.narrow and url not in self._widened and not self.scope.admits(url):
-                self.store.add_seeds([url], f"redirect-{urls.key(url)}")
+                self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
                 self.scope.add(url)
                 self._widened.add(url)

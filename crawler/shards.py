@@ -12,6 +12,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,10 @@ class Watch:
         if id in self.seen:
             self.seen[id].still = float("inf")
 
+    def is_buried(self, id: str) -> bool:
+        """Whether we have seen to a dead worker already; one that comes back is not."""
+        return self.seen[id].still == float("inf")
+
     def alive(self) -> list[Pulse]:
         """The workers whose pulse goes."""
         return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
@@ -124,14 +129,24 @@ class Shards:
 
     def beat(self, counters: dict[str, Any], idle_since: int | None) -> bool:
         """Show a sign of life, and look at the others'; False when somebody has buried us."""
-        old = self.pulse
-        self.pulse = Pulse(self.me, old.beat + 1, "" if idle_since is None else str(idle_since))
-        self.files.put(self.pulse.name, to_json(counters))
-        was_there = old.beat == 0 or self.files.drop(old.name)
+        old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, "" if idle_since is None else str(idle_since))
+        self.files.put(new.name, to_json(counters))
+        self.trace.note(counters)
+        if old.beat and not self.files.drop(old.name) and self._is_buried():
+            self.files.claim(new.name, Pulse(self.me, new.beat, END).name)
+            return False
+        self.pulse = new
         self.beaten = time.monotonic()
         # We have just changed this folder, so this listing is a new one on every mount.
-        self.watch.look(filter(None, map(Pulse.of, self.files.names("workers"))), self.beaten)
-        return was_there
+        self.watch.look(self._pulses(), self.beaten)
+        return True
+
+    def _is_buried(self) -> bool:
+        """Whether our old pulse is marked, and not just dropped by a call of ours whose answer was lost."""
+        return any(pulse.id == self.me and pulse.mark == END for pulse in self._pulses())
+
+    def _pulses(self) -> list[Pulse]:
+        return [pulse for pulse in map(Pulse.of, self.files.names("workers")) if pulse]
 
     def is_sure(self) -> bool:
         """Whether we may ask hosts: after half the patience without a pulse, others may be about to bury us."""
@@ -149,6 +164,7 @@ class Shards:
         """(shards that are now ours, shards to give back), so that all live workers have a fair share."""
         self.files.freshen("shards")
         owners = self._owners()
+        self._bury_the_dead(owners)
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
@@ -195,10 +211,17 @@ class Shards:
         number = shard_name(shard)
         self.files.claim(f"shards/{number}@{self.me}", f"shards/{number}@{FREE}")
 
+    def _bury_the_dead(self, owners: dict[int, set[str]]) -> None:
+        """Find out who is dead before shares are counted: the dead have none."""
+        for id in set().union(*owners.values(), (pulse.id for pulse in self.watch.alive())):
+            self._is_dead(id)
+
     def _is_dead(self, id: str) -> bool:
-        if id == self.me:
+        if id in (self.me, FREE):
             return False
         self.watch.expect(id)
+        if self.watch.is_buried(id):
+            return True
         if id in {pulse.id for pulse in self.watch.dead()}:
             self._bury(id, None)
             return True
@@ -210,13 +233,14 @@ class Shards:
 
     def _bury(self, id: str, note: bytes | None) -> None:
         """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back."""
-        pulse = self.watch.seen[id].pulse
         self.watch.bury(id)
-        if not pulse.beat or pulse.mark == END:
+        pulses = [pulse for pulse in self._pulses() if pulse.id == id]
+        if any(pulse.mark == END for pulse in pulses):
             return
-        end = Pulse(id, pulse.beat, END)
-        if self.files.claim(pulse.name, end.name) and note:
-            self.files.put(end.name, note)
+        for pulse in pulses:
+            end = Pulse(id, pulse.beat, END)
+            if self.files.claim(pulse.name, end.name) and note:
+                self.files.put(end.name, note)
 
     def _mend(self, owners: dict[int, set[str]]) -> None:
         """Put back a shard whose name is gone (somebody tidied up by hand), and drop a second name of one of ours."""
@@ -225,11 +249,17 @@ class Shards:
             self._missing[shard] = 0 if names else self._missing.get(shard, 0) + 1
             if self._missing[shard] > 5:
                 self.files.create(f"shards/{shard_name(shard)}@{FREE}")
-            if self.me in names and len(names) > 1 and self.me != min(names):
-                self.files.drop(f"shards/{shard_name(shard)}@{self.me}")
-                names.discard(self.me)
-            elif len(names) > 1 and FREE in names:
-                self.files.drop(f"shards/{shard_name(shard)}@{FREE}")
+            if len(names) > 1:
+                self._choose(shard, names)
+
+    def _choose(self, shard: int, names: set[str]) -> None:
+        """Leave a shard with one name: a live worker's before a dead one's or none, then the first in order."""
+        living = {name for name in names if name != FREE and not self._is_dead(name)}
+        keep = min(living or names)
+        for name in names - {keep}:
+            if name == self.me or name not in living:
+                self.files.drop(f"shards/{shard_name(shard)}@{name}")
+                names.discard(name)
 
     def owns(self, shard: int) -> bool:
         """Whether a shard's name still says that it is ours."""
@@ -268,8 +298,11 @@ def read_counters(files: Files) -> list[dict[str, Any]]:
     newest: dict[str, Pulse] = {}
     for pulse in sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat):
         newest[pulse.id] = pulse
-    found = [(pulse, files.get(pulse.name)) for pulse in newest.values()]
-    return [{**json.loads(data), "pulse": pulse} for pulse, data in found if data]
+    counters = []
+    for pulse in newest.values():
+        with suppress(ValueError, TypeError):  # gone since the listing, or not one of ours
+            counters.append({**json.loads(files.get(pulse.name) or b""), "pulse": pulse})
+    return counters
 
 
 class Trace:
@@ -282,13 +315,15 @@ class Trace:
     def __init__(self, id: str) -> None:
         self._path = self._of(id)
         self._lock = FileLock(self._path, timeout=0, thread_local=False)
-        self._lock.acquire()
+        with suppress(OSError):  # without a trace, the others wait for their patience to end
+            self._lock.acquire()
 
     def note(self, counters: dict[str, Any]) -> None:
         """Note counters that the next pulse would have shown."""
         fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(to_json(counters))
-        fresh.rename(self._path.with_suffix(".json"))
+        with suppress(OSError):  # a full or a cleaned disk of this machine's own: the next pulse will do
+            fresh.write_bytes(to_json(counters))
+            fresh.rename(self._path.with_suffix(".json"))
 
     def wipe(self) -> None:
         """The worker has ended in good order."""
@@ -299,15 +334,14 @@ class Trace:
     def of_the_dead(cls, id: str) -> tuple[bool, bytes | None]:
         """(whether a worker ran on this machine and is gone, its last counters)."""
         path = cls._of(id)
-        if not path.exists():
+        note = path.with_suffix(".json")
+        if not path.exists() and not note.exists():
             return False, None
         try:
             with FileLock(path, timeout=0):
-                note = path.with_suffix(".json")
-                counters = note.read_bytes() if note.exists() else None
+                return True, note.read_bytes() if note.exists() else None
         except (Timeout, OSError):
             return False, None
-        return True, counters
 
     @classmethod
     def forget(cls, id: str) -> None:
@@ -318,5 +352,6 @@ class Trace:
     @staticmethod
     def _of(id: str) -> Path:
         folder = Path(tempfile.gettempdir()) / f"crawler-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{id}.lock"

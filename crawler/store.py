@@ -6,7 +6,6 @@ import calendar
 import hashlib
 import json
 import re
-import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,8 @@ from crawler.files import Files
 from crawler.records import Failure, Page, Reading
 
 FORMAT = 1
+KEY = re.compile("[0-9a-f]{24}")
+NEW = ".new"  # seeds that no batch may hold yet
 FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
 README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
@@ -86,7 +87,8 @@ class Store:
 
     def settled(self, host: str) -> tuple[set[str], set[str]]:
         """The keys of a host's records and of its refusals, from two listings."""
-        return set(self.files.names(f"links/{host}")), set(self.files.names(f"errs/{host}"))
+        records, refusals = self.files.names(f"links/{host}"), self.files.names(f"errs/{host}")
+        return set(filter(KEY.fullmatch, records)), set(filter(KEY.fullmatch, refusals))
 
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""
@@ -113,17 +115,19 @@ class Store:
         found = re.fullmatch(rb"# read (\S+) status (\d+)", head)
         return Robots(from_utc(found[1].decode()), int(found[2]), body) if found else None
 
-    def add_seeds(self, seeds: Iterable[str], name: str = "") -> None:
-        """Remember what the crawl began with, so that no frontier is needed to begin again."""
-        lines = "".join(f"{seed}\n" for seed in seeds)
-        if lines:
-            self.files.put(f"seeds/{name or secrets.token_hex(4)}", lines.encode())
+    def add_seeds(self, seeds: Iterable[str], name: str) -> None:
+        """Remember what the crawl began with: it sets the scope, and no frontier is needed to begin again."""
+        self.files.put(f"seeds/{name}", "".join(f"{seed}\n" for seed in seeds).encode())
 
-    def seeds(self, known: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-        """(file, URL) for each seed, leaving out the files already known."""
+    def seeds_are_handed_over(self, name: str) -> None:
+        """Batches hold all the seeds of this file: it loses its mark."""
+        self.files.claim(f"seeds/{name}", f"seeds/{name.removesuffix(NEW)}")
+
+    def seeds(self, known: Iterable[str] = ()) -> Iterator[tuple[str, list[str]]]:
+        """Each file of seeds and its URLs, leaving out the files already known."""
         for name in sorted(set(self.files.names("seeds")) - set(known)):
-            for line in (self.files.get(f"seeds/{name}") or b"").decode("ascii", "replace").splitlines():
-                yield name, line
+            lines = (self.files.get(f"seeds/{name}") or b"").decode("ascii", "replace").splitlines()
+            yield name, [line for line in lines if urls.is_safe(line)]
 
     # ---- settings
 
@@ -147,8 +151,8 @@ class Store:
         """Whether a whole store is here: its README is written last."""
         return self.files.get("README") is not None
 
-    def make(self, settings: Settings) -> None:
-        """Make a new store around whatever pages the folder already holds."""
+    def make(self, settings: Settings, mark: str | None = None) -> None:
+        """Make a new store around whatever pages the folder already holds; `mark` is made before it counts as made."""
         self.files.put("crawl.yaml", config.render(settings).encode())
         for folder in FOLDERS:
             self.files.make(folder)
@@ -158,6 +162,8 @@ class Store:
         for number in range(settings.shards):
             if shard_name(number) not in present:
                 self.files.create(f"shards/{shard_name(number)}@free")
+        if mark:
+            self.files.create(mark)
         facts = {"format": FORMAT, "spelling": urls.SPELLING, **_fixed(settings)}
         self.files.put("README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode())
 

@@ -70,7 +70,9 @@ class Table:
         self.relax = relax  # with a depth limit, a settled page that turns out to be nearer has more to say
         self.max_per_host = max_per_host
         self.cut = 0  # URLs left out because their host has its share
-        self.nearer: list[Try] = []
+        self.nearer: list[tuple[Try, int]] = []  # such pages, and the batch that told us
+        self.mixed: list[Try] = []  # what no single batch tells in full
+        self.held: set[int] = set()  # batches of shards that are being given back
         self.left: Counter[int] = Counter()  # unsettled URLs of each batch
         self.waiting = 0  # URLs that are not settled, those in flight among them
         self.taken = 0
@@ -98,50 +100,50 @@ class Table:
         if row is None:
             self._insert(key, task, batch, shard_of(task.url))
         elif row[0] == SETTLED:
-            self._come_nearer(key, task, row[1])
+            self._come_nearer(key, task, batch, row[1])
         elif task.depth < row[1] or task.attempt > row[2]:
             self._renew(key, task, batch, *row)
 
     def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
         host = urls.host(task.url)
         state = LATER if task.due else WAITING
-        values = (
-            key,
-            shard,
-            host,
-            state,
-            task.depth,
-            task.attempt,
-            task.due,
-            self._rank(task.depth),
-            batch,
-            task.url,
-        )
+        rank = self._rank(task.depth)
+        values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch, task.url)
         self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
         self.left[batch] += 1
         self.waiting += 1
         self.arrivals += 1
         self._wake(host, shard)
 
-    def _come_nearer(self, key: str, task: Try, depth: int | None) -> None:
+    def _come_nearer(self, key: str, task: Try, batch: int, depth: int | None) -> None:
         if self.relax and (depth is None or task.depth < depth):
             self._db.execute("UPDATE task SET depth = ? WHERE key = ?", (task.depth, key))
-            self.nearer.append(task)
-            self.arrivals += 1
+            self._note_nearer(task, batch)
+
+    def _note_nearer(self, task: Try, batch: int) -> None:
+        """The batch that brought the news stays until it is dealt with."""
+        self.nearer.append((task, batch))
+        self.left[batch] += 1
+        self.arrivals += 1
 
     def _renew(self, key: str, task: Try, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
-        """The batch with the better news of a URL becomes its home: the old one may go before it is settled."""
-        depth = min(depth, task.depth)
+        """The batch with the better news of a URL becomes its home: the old one may go before it is settled.
+
+        When one batch knows the smaller depth and the other the higher attempt, a third will know both.
+        """
         if task.attempt > attempt:
             self.taken -= state == TAKEN
             state = LATER
+        best = Try(task.url, min(depth, task.depth), max(attempt, task.attempt), task.due)
+        if (best.depth, best.attempt) != (task.depth, task.attempt):
+            self.mixed.append(best)
+        home = batch if task.depth <= depth else old
         self._db.execute(
-            "UPDATE task SET state = ?, depth = ?, attempt = max(attempt, ?), due = max(due, ?), rank = ?, batch = ? "
-            "WHERE key = ?",
-            (state, depth, task.attempt, task.due, self._rank(depth), batch, key),
+            "UPDATE task SET state = ?, depth = ?, attempt = ?, due = max(due, ?), rank = ?, batch = ? WHERE key = ?",
+            (state, best.depth, best.attempt, best.due, self._rank(best.depth), home, key),
         )
         self.left[old] -= 1
-        self.left[batch] += 1
+        self.left[home] += 1
         self.arrivals += 1
 
     def _rank(self, depth: int) -> int:
@@ -195,7 +197,8 @@ class Table:
             for row in rows:
                 self._settle(*row)
             self.cut += len(rows)
-        self._db.execute("UPDATE host SET state = 1, due = ? WHERE host = ?", (now + 0.5, host))
+        state = EMPTY if kept >= self.max_per_host else RESTING
+        self._db.execute("UPDATE host SET state = ?, due = ? WHERE host = ?", (state, now + 0.5, host))
         return True
 
     def _ripen(self, now: float, wall: float) -> None:
@@ -219,8 +222,12 @@ class Table:
     @locked
     def put_back(self, url: str) -> None:
         """A URL that was taken but not asked waits again."""
-        changed = self._db.execute("UPDATE task SET state = 0 WHERE key = ? AND state = 2", (urls.key(url),)).rowcount
-        self.taken -= changed
+        key = urls.key(url)
+        row = self._db.execute("SELECT batch FROM task WHERE key = ? AND state = 2", (key,)).fetchone()
+        if row:
+            state = HELD if row[0] in self.held else WAITING
+            self._db.execute("UPDATE task SET state = ? WHERE key = ?", (state, key))
+            self.taken -= 1
 
     @locked
     def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1) -> None:
@@ -244,7 +251,7 @@ class Table:
             elif row[0] != SETTLED:
                 self._settle(key, row[0], row[4])
                 if self.relax:
-                    self.nearer.append(Try(row[1], row[2]))
+                    self._note_nearer(Try(row[1], row[2]), row[4])
         self._db.execute("UPDATE host SET met = 1, kept = ? WHERE host = ?", (len(records), host))
         self._db.execute("COMMIT")
 
@@ -256,7 +263,7 @@ class Table:
         if row and row[0] != SETTLED:
             self._settle(key, *row[:2])
             if kept and self.relax and row[2] < task.depth:  # found to be nearer while it was in flight
-                self.nearer.append(Try(task.url, row[2]))
+                self._note_nearer(Try(task.url, row[2]), row[1])
         if kept:
             self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(task.url),))
 
@@ -273,10 +280,16 @@ class Table:
         return row is not None and row[0] == SETTLED
 
     @locked
-    def drain_nearer(self) -> list[Try]:
-        """The settled pages that turned out to be nearer to a seed than their record says."""
-        nearer, self.nearer = self.nearer, []
-        return nearer
+    def drop_nearer(self, batch: int) -> None:
+        """The first of the pages that turned out to be nearer has been dealt with."""
+        del self.nearer[0]
+        self.left[batch] -= 1
+
+    @locked
+    def drain_mixed(self) -> list[Try]:
+        """What no single batch tells in full, for a new one."""
+        mixed, self.mixed = self.mixed, []
+        return mixed
 
     # ---- batches and shards
 
@@ -306,6 +319,7 @@ class Table:
     def hold(self, batches: Iterable[int]) -> None:
         """Nothing of these batches is given out any more; what is taken runs to its end."""
         for batch in batches:
+            self.held.add(batch)
             self._db.execute("UPDATE task SET state = ? WHERE batch = ? AND state < 2", (HELD, batch))
 
     @locked
@@ -328,6 +342,7 @@ class Table:
             self.waiting -= len(gone)
             self.taken -= sum(state == TAKEN for (state,) in gone)
             self.left.pop(batch, None)
+            self.held.discard(batch)
         if split:
             self._db.execute("UPDATE host SET met = 0")
         else:

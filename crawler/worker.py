@@ -65,7 +65,9 @@ class Worker:
         self.fetcher = Fetcher(terms(settings))
         self.wants = wants(settings)
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
-        self._down: dict[str, int] = {}  # hosts whose robots.txt cannot be had, and how often we tried
+        self._down: OrderedDict[str, int] = (
+            OrderedDict()
+        )  # hosts whose robots.txt cannot be had, and how often we tried
         self._lock = threading.Lock()
 
     def run(self, threads: int) -> None:
@@ -80,7 +82,11 @@ class Worker:
 
     def _visitor(self, number: int) -> None:
         while not self.house.closed:
-            taken = self.house.take(number)
+            try:
+                taken = self.house.take(number)
+            except Exception as error:  # noqa: BLE001 - a visitor must not end without a word (its own disk is full, say)
+                self.house.fault = error
+                return
             if taken is not None:
                 task, host = taken
                 try:
@@ -182,19 +188,24 @@ class Worker:
         """After as many tries as a URL has, the host is given up: its other URLs are refused without asking."""
         failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
         with self._lock:
-            tries = self._down[host] = self._down.get(host, 0) + 1
+            tries = self._down[host] = self._down.pop(host, 0) + 1
+            if len(self._down) > REMEMBERED:
+                self._down.popitem(last=False)
             if tries > self.settings.retries:
-                self._rules[host] = Down(failure), time.time()
+                self._note_rules(host, Down(failure), time.time())
         return failure
 
     def _remember(self, host: str, robots: Robots) -> Rules:
         rules = Rules(robots.body, self.settings.user_agent)
         with self._lock:
             self._down.pop(host, None)
-            self._rules[host] = rules, robots.read
-            if len(self._rules) > REMEMBERED:
-                self._rules.popitem(last=False)
+            self._note_rules(host, rules, robots.read)
         return rules
+
+    def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:
+        self._rules[host] = rules, read
+        if len(self._rules) > REMEMBERED:
+            self._rules.popitem(last=False)
 
     # ---- 4 to 7. what the answer brings
 

@@ -185,7 +185,10 @@ def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
             w.run(*w.web.seeds(), "--order", order, "-w", "0.8", "-j", "1", quick=False)
             orders[order] = [request.path for request in w.log if request.path != "/robots.txt"]
     assert orders["bfs"] == ["/", "/a", "/b", "/a1", "/b1", "/a2", "/b2"]
-    assert orders["dfs"] in (["/", "/b", "/b1", "/b2", "/a", "/a1", "/a2"], ["/", "/a", "/a1", "/a2", "/b", "/b1", "/b2"])
+    assert orders["dfs"] in (
+        ["/", "/b", "/b1", "/b2", "/a", "/a1", "/a2"],
+        ["/", "/a", "/a1", "/a2", "/b", "/b1", "/b2"],
+    )
 
 
 def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ def files(root: Path, me: str = "me") -> Files:
     return Files(root, me, durable=False)
 
 
+def made(root: Path) -> Path:
+    """A folder that counts as a store: its README is there."""
+    root.mkdir(exist_ok=True)
+    (root / "README").touch()
+    return root
+
+
 def everything(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
@@ -76,10 +83,9 @@ def test_a_put_cut_off_before_its_rename_shows_nothing_under_its_name(
     def power_cut(*_: object) -> None:
         raise KeyboardInterrupt
 
-    (tmp_path / "links").mkdir()
     monkeypatch.setattr(files_module.os, "rename", power_cut)
     with pytest.raises(KeyboardInterrupt):
-        files(tmp_path).put("links/a.example/key", b"whole")
+        files(made(tmp_path)).put("links/a.example/key", b"whole")
     assert files(tmp_path).get("links/a.example/key") is None
     assert files(tmp_path).names("links/a.example") == [], "what is left starts with a dot"
 
@@ -171,24 +177,33 @@ def test_dropping_and_making_say_whether_something_was_there(tmp_path: Path) -> 
 # ---- a mount that is gone
 
 
-def test_put_makes_a_hosts_folder_but_never_two_levels_or_the_root(tmp_path: Path) -> None:
-    store = files(tmp_path / "store")
+@pytest.mark.parametrize("name", ["README", "workers/12ab@000007", "links/a.example/key"])
+def test_the_root_of_a_store_is_never_made(tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreAway):
-        store.put("README", b"")
+        files(tmp_path / "store").put(name, b"")
     with pytest.raises(StoreAway):
-        store.put("links/a.example/key", b"")
+        files(tmp_path / "store").create(name)
     assert everything(tmp_path) == []
-    (tmp_path / "store" / "links").mkdir(parents=True)
-    store.put("links/a.example/key", b"here")
-    assert store.get("links/a.example/key") == b"here"
 
 
-@pytest.mark.xfail(strict=True, reason="put makes workers/, robots/ and seeds/ in an empty mount point")
-@pytest.mark.parametrize("name", ["workers/12ab@000007", "robots/a.example", "seeds/12ab"])
+def test_in_a_store_the_folder_of_a_host_is_made_and_one_that_a_user_removed_too(tmp_path: Path) -> None:
+    store = files(made(tmp_path))
+    for name in ("errs/a.example/key", "errs/b.example/key", "workers/12ab@000007"):
+        store.put(name, b"here")
+        assert store.get(name) == b"here"
+    assert store.create("frontier/000/name")
+    (tmp_path / "README").unlink()
+    with pytest.raises(StoreAway):
+        store.put("errs/c.example/key", b"")
+    assert not (tmp_path / "errs" / "c.example").exists()
+
+
+@pytest.mark.parametrize("name", ["workers/12ab@000007", "robots/a.example", "seeds/12ab", "links/a.example/key"])
 def test_nothing_is_made_in_the_empty_folder_that_a_lost_mount_leaves(tmp_path: Path, name: str) -> None:
-    # fails: Files._make_home makes any one missing folder, and for these names that is a top folder of the store
     with pytest.raises(StoreAway):
         files(tmp_path).put(name, b"")
+    with pytest.raises(StoreAway):
+        files(tmp_path).create(name)
     assert everything(tmp_path) == []
 
 
@@ -209,8 +224,8 @@ def _write_with_umask(root: str, umask: int) -> None:
 def test_files_are_as_open_as_the_stores_folder_whatever_the_umask_was(
     tmp_path: Path, folder: int, file: int, umask: int
 ) -> None:
-    root = tmp_path / "store"
-    (root / "links").mkdir(parents=True)
+    root = made(tmp_path / "store")
+    (root / "links").mkdir()
     root.chmod(folder)
     (root / "links").chmod(folder)
     before = os.umask(0)

@@ -31,7 +31,7 @@ from crawler.records import Failure, Page, Reading, Try
 from crawler.seeds import Seeds
 from crawler.slate import Slate
 from crawler.store import Store, build_record
-from crawler.table import Table
+from crawler.table import Host, Table
 from crawler.worker import Worker
 
 A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
@@ -118,7 +118,6 @@ def test_broken_lines_of_a_batch_are_passed_over(root: Path) -> None:
     assert on_disk(root).keys() == {B}
 
 
-@pytest.mark.xfail(strict=True, reason="a URL in another spelling, or a huge number, ends the worker")
 @pytest.mark.parametrize(
     "line",
     [
@@ -132,7 +131,6 @@ def test_broken_lines_of_a_batch_are_passed_over(root: Path) -> None:
     ],
 )
 def test_a_line_that_a_person_wrote_wrongly_harms_nothing(root: Path, line: bytes) -> None:
-    # fails: from_lines does not ask urls.spell, so urls.host raises, SQLite overflows, or a path leaves the store
     (root / "frontier" / "000" / "by-hand").write_bytes(line + b"\n0\t0\t0\t" + B.encode() + b"\n")
     assert on_disk(root).keys() == {B}
 
@@ -200,16 +198,11 @@ class Life(RuleBasedStateMachine):
             depth, attempt = self.model.get(task.url, (task.depth, task.attempt))
             self.model[task.url] = min(depth, task.depth), max(attempt, task.attempt)
 
-    def is_plain(self, task: Try) -> bool:
-        """Not nearer and tried before at once: see the test of better news in two batches."""
-        return task.url not in self.taken and self.model.get(task.url, (0, 0))[1] == 0
-
     @rule(url=st.sampled_from(PAGES), depth=st.integers(0, 3), by_other=st.booleans())
     def hand_over(self, url: str, depth: int, by_other: bool) -> None:
         task = Try(url, depth)
-        if self.is_plain(task):
-            add(self.other if by_other else self.mine, task)
-            self.expect(task)
+        add(self.other if by_other else self.mine, task)
+        self.expect(task)
 
     @rule()
     def look_into_the_inbox(self) -> None:
@@ -288,23 +281,33 @@ Life.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadl
 TestNothingIsLostWhateverHappens = Life.TestCase
 
 
-@pytest.mark.xfail(strict=True, reason="a retry's batch becomes the home of a URL although another one knows it nearer")
-def test_better_news_in_two_batches_survives_a_restart(root: Path) -> None:
-    # fails: Table._renew moves the URL to the batch of the retry (depth 5), so the one that says depth 1 may go
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("news", [[Try(A, 1), Try(A, 5, 1, 10.0)], [Try(A, 5, 1, 10.0), Try(A, 1)]])
+def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_restart(
+    root: Path, news: list[Try], flushed: bool
+) -> None:
     mine = owner_of(root)
     add(mine, Try(A, 5))
-    [task, _] = mine.table.take(0.0, 0.0) or ()
-    add(mine, Try(A, 1))  # found nearer while it was in flight
-    add(mine, Try(task.url, task.depth, 1, 10.0))  # and then its host did not answer
+    assert mine.table.take(0.0, 0.0)
+    for task in news:  # found nearer while it was in flight, and its host did not answer
+        add(mine, task)
+    if flushed:
+        mine.flush()
+    for _ in range(2):
+        for shard in (0, 1):
+            mine.tidy(shard)
+        assert {(task.depth, task.attempt) for task in on_disk(root).values()} == {(1, 1)}
+    assert (mine.table.waiting, mine.table.taken) == (1, 0)
+    taken = mine.table.take(1e9, 1e12)
+    assert taken and taken[0] == Try(A, 1, 1)
+    mine.flush()
+    mine.table.settle(taken[0], kept=True)
     for shard in (0, 1):
         mine.tidy(shard)
-    assert {(task.depth, task.attempt) for task in on_disk(root).values()} == {(1, 1)}
+    assert not list(root.glob("frontier/*/*")), "nothing counts for ever"
 
 
-@pytest.mark.xfail(strict=True, reason="two owners of a shard can remove each other's batches while URLs still wait")
 def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
-    # fails: the new owner's home of each URL is a batch that the old one, waking up, has merged away; the merged
-    # batch brings it no news, counts for nothing, and is tidied away: nothing on the disk holds the URLs any more
     old = owner_of(root, "old")
     for number in range(3):
         add(old, Try(f"{A}{number}"))
@@ -318,18 +321,20 @@ def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
     assert len(on_disk(root)) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="two frontiers of one client give their first batches the same name")
-def test_two_frontiers_of_one_client_do_not_replace_each_others_batches(root: Path) -> None:
-    # fails: Frontier numbers its batches from 1 and names them by files.me alone; begin (rehydrate, then seeds) and
-    # Machine._mourn (once for each death) make a new Frontier with the same name, and put replaces the older batch
-    for url in (A + "1", A + "2"):
-        add(frontier_of(root, "supervisor"), Try(url))
-    assert on_disk(root).keys() == {A + "1", A + "2"}
+def test_two_frontiers_of_one_name_do_not_replace_each_others_batches(root: Path) -> None:
+    for url in (A + "1", A + "2"):  # one after the other, as in `begin` and after each death of a worker
+        add(frontier_of(root, "same"), Try(url))
+    pair = [frontier_of(root, "same"), owner_of(root, "same")]  # two machines at once
+    for number in range(3, 7):
+        add(pair[number % 2], Try(f"{A}{number}"))
+    for shard in (0, 1):
+        pair[1].read_inbox(shard, fresh=True)
+        pair[1].tidy(shard, all_of_it=True)
+    assert on_disk(root).keys() == {f"{A}{number}" for number in range(1, 7)}
+    assert pair[1].table.waiting == 6
 
 
-@pytest.mark.xfail(strict=True, reason="the batch of one death replaces the batch of another")
 def test_what_dead_workers_had_in_hand_is_all_waiting_after_several_deaths(root: Path) -> None:
-    # fails: as above; the URLs' old batches may be tidied away once their owner has read the newer ones
     machine = Machine(Plan(root, workers=1, threads=1, quiet=True), Settings(shards=2, durable=False))
     for number in range(3):
         machine.slate.fly(0, 0, f"0\t0\t{A}{number}")
@@ -395,9 +400,7 @@ def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root
     assert on_disk(root)[A].attempt == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a URL that is put back into a held shard is given out again")
 def test_what_is_put_back_into_a_shard_that_is_being_given_back_stays_there(root: Path) -> None:
-    # fails: Table.put_back makes the task WAITING and not HELD
     mine = owner_of(root)
     add(mine, Try(A))
     assert mine.table.take(0.0, 0.0)
@@ -407,11 +410,9 @@ def test_what_is_put_back_into_a_shard_that_is_being_given_back_stays_there(root
     assert mine.table.take(1e9, 1e12) is None
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="the second attempt to give a shard back ends the worker")
 def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # fails: Frontier.disown forgets the shard's batches although its tidy raised; the housekeeper calls it again
     mine = owner_of(root)
     add(mine, Try(A))
     add(mine, Try(A + "2"))
@@ -452,12 +453,13 @@ def test_what_a_hosts_folders_hold_is_not_given_out(root: Path) -> None:
     assert take_all(mine.table) == []
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="a stray name in links/<host> is taken for a key")
 def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
-    # fails: Frontier._is_ours reads every name as a hexadecimal number, and Table.meet stays in its transaction
     mine = owner_of(root, spread="url")
     add(mine, Try(A), Try(A + "1"))
-    mine.meet("a.example", {urls.key(A), "notes.txt"}, set())
+    for noun in ("links", "errs"):
+        mine.files.put(f"{noun}/a.example/notes.txt", b"")
+    mine.files.put(f"links/a.example/{urls.key(A)}", b"{}")
+    mine.meet("a.example", *Store(root).settled("a.example"))
     assert take_all(mine.table) == [A + "1"]
 
 
@@ -529,9 +531,7 @@ def test_a_host_that_has_its_share_is_cut() -> None:
     assert (table.cut, table.waiting, table.left[1]) == (3, 0, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="a host that has its share is looked at twice a second for ever")
 def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
-    # fails: Table._has_its_share lets it rest for half a second even when nothing of it can ever be given out again
     table = table_of(*(Try(f"{A}{number}") for number in range(5)), max_per_host=2)
     take_all(table)
     assert table.take(10.0, 0.0) is None
@@ -559,13 +559,25 @@ def test_a_retry_waits_until_it_is_due() -> None:
     assert table.take(5.0, 130.0)[0] == Try(A, 0, 1)  # type: ignore[index]
 
 
+def deal_with_nearer(table: Table) -> list[Try]:
+    found = []
+    while table.nearer:
+        task, batch = table.nearer[0]
+        found.append(task)
+        table.drop_nearer(batch)
+    return found
+
+
 @pytest.mark.parametrize("relax", [True, False])
 def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
     table = table_of(Try(A, 3), relax=relax)
     take_all(table)
     table.add([Try(A, 3), Try(A, 2), Try(A, 2), Try(A, 1)], 2, one_shard)
-    assert [task.depth for task in table.drain_nearer()] == ([2, 1] if relax else [])
-    assert table.drain_nearer() == []
+    assert table.left[2] == (2 if relax else 0), "the batch stays until its news are dealt with"
+    assert [(task.url, task.depth) for task in deal_with_nearer(table)] == ([(A, 2), (A, 1)] if relax else [])
+    assert table.left[2] == 0
+    table.add([Try(A, 1)], 3, one_shard)
+    assert table.nearer == []
 
 
 def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_settled() -> None:
@@ -573,9 +585,20 @@ def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_i
     taken = table.take(0.0, 0.0)
     assert taken
     table.add([Try(A, 1)], 2, one_shard)
-    assert table.drain_nearer() == []
+    assert table.nearer == []
     table.settle(taken[0], kept=True)
-    assert [(task.url, task.depth) for task in table.drain_nearer()] == [(A, 1)]
+    assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
+    assert [(task.url, task.depth) for task in deal_with_nearer(table)] == [(A, 1)]
+    assert table.left[2] == 0
+
+
+def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_to_hand_over() -> None:
+    table = table_of(Try(A, 3), relax=True)
+    taken = table.take(0.0, 0.0)
+    assert taken
+    table.add([Try(A, 1)], 2, one_shard)
+    table.settle(taken[0], kept=False)
+    assert (table.nearer, table.left[2]) == ([], 0)
 
 
 @settings(deadline=None)
@@ -664,11 +687,9 @@ def test_a_flush_that_fails_keeps_its_pages_for_the_next(
     assert on_disk(root).keys() == {B}
 
 
-@pytest.mark.xfail(strict=True, reason="pages that turned out to be nearer are forgotten when the mount is away")
 def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
     root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # fails: House._bring_nearer drains the list before it reads the records, and does not put back what is left
     mine = home(depth=3)
     for shard in (0, 1):
         mine.house.frontier.own(shard)
@@ -686,81 +707,98 @@ def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
     assert on_disk(root)[B].depth == 2
 
 
-@pytest.mark.xfail(strict=True, reason="the batch is tidied away before the links are handed over")
-def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_over(root: Path) -> None:
-    # fails: in Table._come_nearer the news counts for no batch; a kill between tidy and flush loses it for good
+@pytest.mark.parametrize("all_of_it", [False, True])
+def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_over(root: Path, all_of_it: bool) -> None:
     mine = owner_of(root, depth=3)
     add(mine, Try(A, 3))
     assert take_all(mine.table) == [A]
-    add(frontier_of(root, "other"), Try(A, 1))
+    for task in (Try(A, 1), Try(A + "2"), Try(A + "3")):
+        add(frontier_of(root, "other"), task)
     for shard in (0, 1):
         mine.read_inbox(shard, fresh=True)
-        mine.tidy(shard)
-    assert [task.depth for task in mine.table.nearer] == [1]
+        mine.tidy(shard, all_of_it)
+    assert [task.depth for task, _ in mine.table.nearer] == [1]
     assert on_disk(root)[A].depth == 1, "nobody has handed its links over yet"
+    deal_with_nearer(mine.table)
+    for shard in (0, 1):
+        mine.tidy(shard, all_of_it)
+    assert on_disk(root).keys() >= {A + "2", A + "3"}
+    assert all_of_it or A not in on_disk(root)
 
 
-@pytest.mark.xfail(strict=True, reason="what earlier runs brought is counted only after the first look for work")
 def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
-    root: Path, home: Callable[..., Home]
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # fails: House._elsewhere is 0 until the first _tidy, which comes after the first _look of the same round
     (root / "workers" / "before@000009.end").write_text('{"machine": "another", "pages": 10}')
     add(frontier_of(root, "other"), Try(A))
     mine = home(limit=10)
-    mine.house._look()
-    assert mine.house.table.waiting == 1
-    assert mine.house.take(0) is None
+    found: list[object] = []
+
+    def look_and_leave() -> bool:
+        mine.house._look()
+        found.extend([mine.house.table.waiting, mine.house.take(0)])
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mine.house, "_may_leave", look_and_leave)
+        mine.house.keep()
+    assert found == [1, None]
+    assert mine.house._may_leave() and mine.house.outcome == "limit"
 
 
-@pytest.mark.xfail(strict=True, reason="a visitor ends without a word when the task table fails")
+@pytest.mark.parametrize("failing", ["take", "settle"])
 def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
-    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    # fails: Worker._visitor calls house.take outside its try; with /tmp full, visitor after visitor is gone
     mine = home()
     worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
-    failures = [sqlite3.OperationalError("database or disk is full")]
+    full = sqlite3.OperationalError("database or disk is full")
 
-    def take() -> None:
-        if failures:
-            raise failures.pop()
+    def fail(*_: object, **__: object) -> None:
+        raise full
 
-    monkeypatch.setattr(mine.house.frontier, "take", take)
+    task, host = Try(A), Host("a.example", 0.0, True, 0)
+    monkeypatch.setattr(mine.house.frontier, "take", lambda: (task, host) if failing != "take" else fail())
+    monkeypatch.setattr(mine.house.table, failing, fail)
+    monkeypatch.setattr(worker, "visit", fail if failing == "settle" else lambda *_: mine.house.fail(StoreAway("x")))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     visitor = threading.Thread(target=worker._visitor, args=(0,), daemon=True)
     visitor.start()
-    visitor.join(0.5)
-    goes_on = visitor.is_alive() or mine.house.error is not None
-    mine.house.closed = True
     visitor.join(5)
-    worker.fetcher.close()
-    assert not failures
-    assert goes_on
+    assert mine.house.fault is full
+    with pytest.raises(sqlite3.OperationalError):  # where the machine sees it, and makes another worker
+        worker.run(0)
 
 
-@pytest.mark.xfail(strict=True, raises=StoreAway, reason="a mount that is away when a worker begins ends its machine")
 def test_a_worker_that_begins_while_the_mount_is_away_waits_for_it(
     home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # fails: House.keep refreshes the seeds and shows its first pulse outside the loop that bears StoreAway
     mine = home()
     beat, failures = mine.house.shards.beat, [StoreAway("gone")]
 
     def fail_once(*args: Any) -> bool:
         if failures:
             raise failures.pop()
+        mine.slate.drain()
         return beat(*args)
 
     monkeypatch.setattr(mine.house.shards, "beat", fail_once)
-    mine.slate.drain()
     mine.house.keep()
+    assert not failures
     assert mine.house.outcome == "stopped"
 
 
-@pytest.mark.xfail(strict=True, reason="hosts that are down are remembered without a limit")
+def test_a_worker_that_is_told_to_stop_while_the_mount_is_away_stops(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home()
+    monkeypatch.setattr(mine.house.shards, "beat", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+    mine.slate.drain()
+    mine.house.keep()
+    assert mine.house.closed and mine.house.error is None
+
+
 def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    # fails: Worker._host_is_down neither trims _rules to REMEMBERED nor forgets its count of tries
     monkeypatch.setattr(worker_module, "REMEMBERED", 10)
     mine = home(retries=0)
     worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)

@@ -175,9 +175,7 @@ def test_a_zombie_notices_at_its_next_pulse_that_it_was_buried(world: World) -> 
     assert set(unwanted) == bob.mine
 
 
-@pytest.mark.xfail(strict=True, reason="a buried worker leaves a pulse behind for which all others wait once more")
 def test_a_zombie_that_was_buried_does_not_hold_up_the_end(world: World) -> None:
-    # fails: Shards.beat writes the next pulse and then learns that it was buried; nobody renames that pulse to .end
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, bob, count=3)
     world.rounds(ann, count=20)
@@ -186,9 +184,7 @@ def test_a_zombie_that_was_buried_does_not_hold_up_the_end(world: World) -> None
     assert [pulse.id for pulse in ann.shards.watch.alive()] == ["ann"]
 
 
-@pytest.mark.xfail(strict=True, reason="one pulse that could not be written makes the next one look like a burial")
 def test_a_pulse_that_could_not_be_written_is_not_a_burial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    # fails: Shards.beat sets self.pulse before files.put; the next beat cannot drop a name that never was
     ann = world.worker("ann")
     world.rounds(ann, count=2)
     with monkeypatch.context() as patch:
@@ -267,12 +263,9 @@ def test_a_worker_killed_on_this_machine_is_buried_at_once_with_its_last_counter
     assert not list(world.root.glob("crawler-*/killed.*")), "its trace has told all it can"
 
 
-@pytest.mark.xfail(strict=True, reason="a pulse shown since our last look is not found, so the burial goes nowhere")
 def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_the_same(
     world: World, killed: subprocess.Popen[str]
 ) -> None:
-    # fails: Shards._bury renames the pulse of our last look; the newer one stays, its counters lack what the trace
-    # says, and everybody waits out its patience
     ann = world.worker("ann")
     world.rounds(ann)
     go_on_and_die(killed)
@@ -293,9 +286,7 @@ def test_a_trace_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
     assert Trace.of_the_dead("never") == (False, None)
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="a full or cleaned temporary folder ends the worker")
 def test_a_trace_that_cannot_be_written_is_no_reason_to_stop(world: World) -> None:
-    # fails: Trace.note lets OSError out, into House.flush, which expects only StoreError
     trace = Trace("12ab")
     for path in (world.root / f"crawler-{os.getuid()}").iterdir():
         path.unlink()
@@ -347,11 +338,8 @@ def test_two_names_of_one_shard_become_one(world: World, second: str) -> None:
     assert world.owners() == {shard: worker.shards.me for worker in (ann, bob) for shard in worker.mine}
 
 
-@pytest.mark.xfail(strict=True, reason="nobody removes a dead worker's second name of a shard")
 @pytest.mark.parametrize("names", [("dead1", "dead2"), ("ann", "zed")])
 def test_two_names_of_one_shard_become_one_when_their_owners_are_dead(world: World, names: tuple[str, str]) -> None:
-    # fails: Shards._mend drops only its own second name or `free`, and _gain passes over a shard with two names;
-    # the shard is not owned by the living alone, so the crawl never ends
     ann = world.worker("ann")
     (world.root / "shards" / "003@free").unlink()
     for name in names:
@@ -487,9 +475,7 @@ def test_strange_names_in_the_folders_are_passed_over(world: World) -> None:
     assert rounds_until_the_end(world, [ann]) is not None
 
 
-@pytest.mark.xfail(strict=True, reason="one file of counters that is no JSON ends `crawler status`")
 def test_counters_that_cannot_be_read_are_passed_over(world: World) -> None:
-    # fails: read_counters lets json.loads raise; with a page limit, House._tidy falls over it too
     ann = world.worker("ann")
     ann.beat()
     (world.root / "workers" / "bob@000001").write_bytes(b"half a line")

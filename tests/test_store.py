@@ -36,6 +36,11 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
+def seeds_of(store: Store) -> list[str]:
+    """The URLs in all files of seeds."""
+    return sorted(url for _, seeds in store.seeds() for url in seeds)
+
+
 def waiting(root: Path) -> list[str]:
     """The URLs in all batches."""
     lines = (line for batch in sorted(root.glob("frontier/*/[!.]*")) for line in batch.read_text().splitlines())
@@ -132,15 +137,18 @@ def test_seeds_are_remembered_and_known_files_are_left_out(store: Store) -> None
     store.add_seeds([URL, "https://b.example/"], "one")
     store.add_seeds([], "none")
     store.add_seeds(["https://c.example/"], "two")
-    assert list(store.seeds()) == [("one", URL), ("one", "https://b.example/"), ("two", "https://c.example/")]
-    assert list(store.seeds({"one"})) == [("two", "https://c.example/")]
-    assert store.files.get("seeds/none") is None
+    assert list(store.seeds()) == [
+        ("none", []),
+        ("one", [URL, "https://b.example/"]),
+        ("two", ["https://c.example/"]),
+    ]
+    assert list(store.seeds({"one", "none"})) == [("two", ["https://c.example/"])]
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="a line in seeds/ that is no URL ends every worker")
 def test_a_line_of_seeds_that_is_no_url_is_passed_over(store: Store) -> None:
-    # fails: Seeds.refresh asks urls.host of any line
-    store.files.put("seeds/by-hand", b"example.org\n" + URL.encode() + b"\n")
+    lines = [b"example.org", b"", b"https:", b"https://../etc/", b"ftp://a.example/", b"https://\xff.example/"]
+    store.files.put("seeds/by-hand", b"\n".join([*lines, URL.encode()]))
+    assert list(store.seeds()) == [("by-hand", [URL])]
     seeds = Seeds(store, Settings(headers=("X-Key: secret",)))
     seeds.refresh()
     assert seeds.headers_for("a.example") == ("X-Key: secret",)
@@ -156,10 +164,8 @@ def test_secrets_go_to_the_seeds_hosts_only(store: Store) -> None:
     assert seeds.headers_for("www.example") == seeds.headers_for("b.example") == headers[1:]
 
 
-@pytest.mark.xfail(strict=True, reason="any name that begins with from or dnt counts as harmless")
 @pytest.mark.parametrize("header", ["From-Token: secret", "DNT-Key: secret", "Acceptance-Key: secret"])
 def test_a_secret_whose_name_only_begins_like_a_harmless_one_goes_to_no_stranger(store: Store, header: str) -> None:
-    # fails: seeds.HARMLESS is compared with startswith; only `accept-` is meant as a beginning
     assert Seeds(store, Settings(headers=(header,))).headers_for("b.example") == ()
 
 
@@ -182,7 +188,7 @@ def test_many_processes_that_make_a_store_at_once_make_one_whole_store(tmp_path:
     assert store.settings() == Settings(shards=16)
     assert sorted(store.files.names("shards")) == [f"{number:03d}@free" for number in range(16)]
     assert sorted(path.name for path in root.iterdir()) == sorted([*FOLDERS, "README", "crawl.yaml"])
-    assert sorted(url for _, url in store.seeds()) == waiting(root) == seeds
+    assert seeds_of(store) == waiting(root) == seeds
 
 
 def test_a_store_whose_making_was_cut_off_is_made_whole_by_the_same_command(
@@ -211,7 +217,7 @@ def test_a_store_whose_making_was_cut_off_is_made_whole_by_the_same_command(
 
 def copy_of_pages(root: Path) -> None:
     """A folder that holds only the pages of a crawl: the seed's record, with a link that was not asked yet."""
-    (root / "links").mkdir(parents=True)
+    (root / "links" / "a.example").mkdir(parents=True)
     page = Page(URL, 200, {"content-type": "text/html"}, b"x")
     link = "https://a.example/next"
     record = build_record(page, Reading("x", "utf-8", "", (link,)), 0, (link,), 0.0)
@@ -226,30 +232,27 @@ def test_a_store_made_around_copied_pages_goes_on_with_their_links(tmp_path: Pat
     assert not (root / rehydrate.MARK).exists()
 
 
-@pytest.mark.xfail(strict=True, reason="README is written before the mark that asks for rehydration")
 def test_a_kill_right_after_a_store_was_made_around_copied_pages_loses_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # fails: begin._make creates rehydrate.MARK only after Store.make has written README, the receipt of a whole store
     root = tmp_path / "store"
     copy_of_pages(root)
     real = Store.make
 
-    def make_and_die(self: Store, settings: Settings) -> None:
-        real(self, settings)
+    def make_and_die(self: Store, settings: Settings, mark: str | None = None) -> None:
+        real(self, settings, mark)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "make", make_and_die)
         with pytest.raises(KeyboardInterrupt):
             begin(root, {"shards": 2}, [], "me", quiet)
+    assert Store(root).exists(), "it counts as made"
     begin(root, {}, [], "me", quiet)
     assert waiting(root) == ["https://a.example/next"]
 
 
-@pytest.mark.xfail(strict=True, reason="seeds are remembered, but no batch holds them")
 def test_a_kill_while_seeds_are_added_loses_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # fails: begin._add writes seeds/ and then the batches; `crawler run STORE` without URLs never looks at seeds/ again
     root = tmp_path / "store"
 
     def die(*_: object) -> None:
@@ -259,9 +262,10 @@ def test_a_kill_while_seeds_are_added_loses_none_of_them(tmp_path: Path, monkeyp
         patch.setattr(begin_module.Frontier, "flush", die)
         with pytest.raises(KeyboardInterrupt):
             begin(root, {"shards": 2}, [URL], "me", quiet)
+    assert (seeds_of(open_store(root)), waiting(root)) == ([URL], [])
     begin(root, {}, [], "me", quiet)
-    assert [url for _, url in open_store(root).seeds()] in ([], [URL])
-    assert waiting(root) == [url for _, url in open_store(root).seeds()]
+    assert seeds_of(open_store(root)) == waiting(root) == [URL]
+    assert not list(root.glob("seeds/*.new")), "nobody hands them over a second time"
 
 
 def test_no_delay_spreads_a_host_over_all_workers_unless_said_otherwise() -> None:
