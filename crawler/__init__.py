@@ -1,3 +1,24 @@
-"""A web crawler for several machines and one shared folder."""
+"""A web crawler for several machines and one shared folder.
 
-__version__ = "0.1.0"
+The map. A module imports only from rows above its own (tests/test_imports.py holds this to be true). Read `worker`
+next: it is the life of a URL.
+
+    errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
+    addresses, urls, charset, terms        pure: one spelling per URL, public addresses, bytes to text, a request's terms
+    logs, slate                            log lines; what workers show their supervisor, in shared memory
+    files, config                          what we ask of a mount, and nothing else; crawl.yaml
+    politeness, robots, parse              pure: a host's pace, its rules, a page's links
+    store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
+    fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
+    seeds, frontier, shards                what the user named; batches and hand-over; who owns what, who is alive
+    rehydrate, housekeeping, report        the frontier made again; flush, pulse and end of a worker; how a crawl stands
+    begin, worker                          how a run begins; the life of a URL
+    machine                                the pool of workers, signals, progress
+    web*, demo                             the embedded web, which knows what a crawl of it must contain
+    cli                                    arguments to calls, errors to exit codes
+"""
+
+from crawler.store import Store
+from crawler.version import __version__
+
+__all__ = ["Store", "__version__"]

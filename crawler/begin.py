@@ -14,7 +14,6 @@ from crawler.files import Files
 from crawler.frontier import Frontier, in_parts
 from crawler.records import Try
 from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
-from crawler.terms import check_proxy
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
 
@@ -96,11 +95,10 @@ def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> N
 
 def _check_together(settings: Settings) -> None:
     """What no single setting can know."""
-    if settings.proxy:
-        try:
-            check_proxy(settings.proxy, settings.fetcher)
-        except ValueError as error:
-            raise UsageError(f"proxy is {settings.proxy}: {error}") from error
+    try:
+        config.terms(settings)
+    except ValueError as error:
+        raise UsageError(f"these settings do not go together: {error}") from error
     if settings.patience < 4 * settings.pulse:
         raise UsageError(
             f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"

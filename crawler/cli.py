@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import __version__, config, demo, errors, rehydrate, report
-from crawler.begin import begin
+from crawler import config, demo, errors, rehydrate, report
+from crawler.begin import begin, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log
 from crawler.machine import Machine, Plan
 from crawler.store import open_store
+from crawler.version import __version__
 
 EXAMPLES = {
     "run": "example: crawler run /mnt/shared/crawl https://example.org/ --scope host --depth 3",
@@ -218,7 +219,14 @@ def _input_urls(file: str | None) -> list[str]:
         text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read ({error}); name a text file with one URL a line") from error
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            try:
+                found.append(spell_seed(line.strip(), ()))
+            except UsageError as error:
+                raise UsageError(f"{file}, line {number}: {error}") from error
+    return found
 
 
 def _last_word(root: Path, code: int) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 
 import yaml
 
-from crawler import __version__, urls
+from crawler import urls
 from crawler.errors import UsageError
 from crawler.records import FOLLOWED, LINK_KINDS
-from crawler.terms import check_connect_to, check_header, check_proxy
+from crawler.terms import Terms, check_connect_to, check_header, check_proxy
+from crawler.version import __version__
 
 Check = Callable[[Any], Any]
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -171,6 +172,22 @@ class Settings:
     )
     pulse: float = setting(2.0, duration, "seconds between a worker's signs of life")
     patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
+
+
+def terms(settings: Settings) -> Terms:
+    """The settings that concern one request."""
+    return Terms(
+        fetcher=settings.fetcher,
+        user_agent=settings.user_agent,
+        timeout=settings.timeout,
+        connect_timeout=settings.connect_timeout,
+        first_byte=settings.first_byte,
+        max_size=settings.max_size,
+        types=settings.types,
+        proxy=settings.proxy,
+        connect_to=settings.connect_to,
+        allow_private=settings.allow_private,
+    )
 
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from crawler import parse, politeness, reasons, urls
+from crawler import config, parse, politeness, reasons, urls
 from crawler.config import Settings
 from crawler.errors import StoreError
 from crawler.fetch import Fetcher
@@ -30,7 +30,6 @@ from crawler.robots import LONGEST, Rules
 from crawler.seeds import Seeds
 from crawler.store import Robots, Store, build_record
 from crawler.table import Host
-from crawler.terms import Terms
 
 REMEMBERED = 2000  # hosts whose rules are kept in memory
 ROBOTS_AGE = 24 * 3600.0
@@ -62,7 +61,7 @@ class Worker:
         self.house = house
         self.frontier = house.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(terms(settings))
+        self.fetcher = Fetcher(config.terms(settings))
         self.wants = wants(settings)
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._down: OrderedDict[str, int] = (
@@ -261,22 +260,6 @@ class Worker:
         pace = politeness.next_pace(host.strain, answer, delay, now, random.random())
         lanes = self.house.threads if delay == 0 and pace.strain == 0 else 1
         self.frontier.table.rest(host.host, pace.due, pace.strain, lanes)
-
-
-def terms(settings: Settings) -> Terms:
-    """The settings that concern one request."""
-    return Terms(
-        fetcher=settings.fetcher,
-        user_agent=settings.user_agent,
-        timeout=settings.timeout,
-        connect_timeout=settings.connect_timeout,
-        first_byte=settings.first_byte,
-        max_size=settings.max_size,
-        types=settings.types,
-        proxy=settings.proxy,
-        connect_to=settings.connect_to,
-        allow_private=settings.allow_private,
-    )
 
 
 def wants(settings: Settings) -> parse.Wants:

@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["__init__", "errors", "records", "reasons", "addresses", "logs", "slate"],
+    ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
@@ -27,7 +27,7 @@ ROWS = [
     ["web_server"],
     ["demo"],
     ["cli"],
-    ["__main__"],
+    ["__main__", "__init__"],
 ]
 ROW = {module: number for number, row in enumerate(ROWS) for module in row}
 
@@ -39,6 +39,7 @@ TOUCHES_FILES = {
     "store": "whether the root folder is there",
     "cli": "the user's own files",
     "demo": "the folder of the demonstration",
+    "machine": "what the kernel says of memory",
     "web_server": "the server's log",
     "web_expected": "the store, read as a user's script would",
 }
