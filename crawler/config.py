@@ -152,9 +152,9 @@ class Settings:
     timeout: float = setting(30.0, duration, "for a whole request")
     connect_timeout: float = setting(10.0, duration, "for the connection")
     first_byte: float = setting(20.0, duration, "until the answer begins")
-    max_size: int = setting(10 << 20, size, "of a body after decompression; larger ones are refused")
+    max_size: int = setting(10 << 20, size, "bytes of a body after decompression; larger ones are refused")
     headers: tuple[str, ...] = setting(
-        (), several(by(check_header)), "sent to the seeds' hosts only, but for Accept-*, DNT and From"
+        (), several(by(check_header)), "sent to the seeds' hosts only, but for Accept, Accept-Language, DNT and From"
     )
     proxy: str | None = setting(
         None, optional(by(check_proxy)), "asks through this proxy; none is taken from the environment"

@@ -106,5 +106,5 @@ def _prove(web: DemoWeb, store: Path, log: Path) -> int:
         f"every page is there: {len(expected.pages):,} pages, {len(expected.redirects):,} redirects and "
         f"{len(expected.refused):,} refusals compared one by one, none asked twice"
     )
-    print(f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl unicorn {store}/htmls | head")
+    print(f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl яблони {store}/htmls | head -3")
     return errors.OVER

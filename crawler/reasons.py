@@ -32,7 +32,7 @@ REASONS: dict[str, Reason] = {
     "robots": Reason(False, "robots.txt does not allow it"),
     "unreadable": Reason(False, "the parser gave up on the page"),
     "fault": Reason(False, "a fault of the program itself; the log has the traceback"),
-    "worker-died": Reason(False, "a worker died twice while it had this page"),
+    "worker-died": Reason(False, "workers died again and again while they had this page"),
 }
 
 

@@ -256,7 +256,7 @@ def test_a_worker_killed_on_this_machine_is_buried_at_once_with_its_last_counter
     go_on_and_die(killed)
     ann.beat()
     ann.balance()
-    assert len(ann.mine) == 4
+    assert len(ann.mine) == 8, "the dead have no share"
     world.rounds(ann)
     assert len(ann.mine) == 8
     assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
@@ -270,7 +270,7 @@ def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_t
     world.rounds(ann)
     go_on_and_die(killed)
     ann.balance()
-    assert len(ann.mine) == 4
+    assert len(ann.mine) == 8
     world.rounds(ann)
     assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
     assert [pulse.id for pulse in ann.shards.watch.alive()] == ["ann"]
@@ -376,12 +376,14 @@ def test_a_shard_that_is_ours_without_our_knowing_is_taken_up(
 
 
 def test_a_shard_is_ours_only_as_long_as_its_name_says_so(world: World) -> None:
-    ann = world.worker("ann")
-    world.rounds(ann)
-    assert all(ann.shards.owns(shard) for shard in range(8))
-    (world.root / "shards" / "002@ann").rename(world.root / "shards" / "002@bob")
-    assert not ann.shards.owns(2)
-    assert ann.shards.balance(ann.mine)[1] == [2]
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    assert {shard for shard in range(8) if ann.shards.owns(shard)} == ann.mine
+    assert len(ann.mine) == 4
+    lost = min(ann.mine)
+    (world.root / "shards" / f"{lost:03d}@ann").rename(world.root / "shards" / f"{lost:03d}@bob")
+    assert not ann.shards.owns(lost)
+    assert ann.shards.balance(ann.mine)[1] == [lost]
 
 
 # ---- the end
