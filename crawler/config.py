@@ -77,6 +77,13 @@ def text(value: Any) -> str:
     return value.strip()
 
 
+def mime(value: Any) -> str:
+    """A content type, in lower case."""
+    if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", text(value)):
+        raise ValueError("must be a content type such as text/html")
+    return text(value).lower()
+
+
 def optional(check: Check) -> Check:
     """As `check`, or null for none."""
     return lambda value: None if value is None or value in ("null", "none") else check(value)
@@ -131,7 +138,7 @@ class Settings:
     limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit")
     max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit")
     types: tuple[str, ...] = setting(
-        ("text/html", "application/xhtml+xml"), several(text), "content types that are kept"
+        ("text/html", "application/xhtml+xml"), several(mime), "content types that are kept"
     )
     follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
     nofollow: bool = setting(False, yes_no, "obey rel=nofollow and the meta robots nofollow of pages")

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crawler import errors
 from crawler.errors import UsageError
-from crawler.web import DemoWeb
-from crawler.web_expected import compare
-from crawler.web_server import asked_twice, read_log, serve
+
+if TYPE_CHECKING:
+    from crawler.web import DemoWeb
 
 SEED = 1
 
@@ -38,6 +39,8 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """`crawler demo`."""
+    from crawler.web import DemoWeb  # here and below: no other command needs to load the web
+
     web = DemoWeb(hosts=options.hosts, pages=options.pages, seed=SEED)
     if options.serve:
         return _serve(web, options.serve)
@@ -45,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(web: DemoWeb, where: str) -> int:
+    from crawler.web_server import serve
+
     address, _, port = where.rpartition(":")
     if not port.isdigit():
         raise UsageError(f"--serve {where}: write PORT or ADDR:PORT, such as 8000")
@@ -63,6 +68,8 @@ def _serve(web: DemoWeb, where: str) -> int:
 
 
 def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
+    from crawler.web_server import serve
+
     if store.exists() and not (store / "README").is_file() and any(store.iterdir()):
         raise UsageError(f"{store} is not empty and not a store; name a new folder")
     shutil.rmtree(store, ignore_errors=True)
@@ -91,6 +98,9 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
 
 def _prove(web: DemoWeb, store: Path, log: Path) -> int:
     """Compare the store with the web's own description, and the server's log with good manners."""
+    from crawler.web_expected import compare
+    from crawler.web_server import asked_twice, read_log
+
     expected = web.expected()
     differences = compare(expected, store)
     twice = asked_twice(read_log(log))

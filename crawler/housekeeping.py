@@ -142,7 +142,7 @@ class House:
             "detail": failure.detail,
             "attempt": task.attempt,
         }
-        log.debug("again later: %s (%s)", task.url, failure.reason, extra=facts)
+        log.info("again later: %s (%s)", task.url, failure.reason, extra=facts)
 
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
@@ -153,7 +153,7 @@ class House:
         self.table.settle(task, kept=False)
         self.count("refusals")
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
-        log.debug("refused: %s (%s)", task.url, failure.reason, extra=facts)
+        log.info("refused: %s (%s)", task.url, failure.reason, extra=facts)
 
     def insist(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
         """Ask the store until it answers: a mount that is away is never the fault of a page."""
@@ -307,7 +307,7 @@ class House:
             self.frontier.hold(shard)
             self._leaving.add(shard)
         if gained or unwanted:
-            log.debug("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(unwanted))
+            log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(unwanted))
         for shard in [shard for shard in self._leaving if not self.table.in_flight(shard)]:
             self._give_back(shard)
 

@@ -7,23 +7,22 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
-from bs4.element import Tag
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from crawler.charset import decode
 from crawler.records import FOLLOWED, Page, Reading
 from crawler.urls import TRACKING, spell
 
+if TYPE_CHECKING:
+    from bs4.element import Tag
+
 __all__ = ["Unreadable", "Wants", "decode", "links", "read"]
 
 MAX_TITLE = 500
 
 # Advice for whoever writes a page's text into a program; ours come from the web.
-warnings.filterwarnings("ignore", category=MarkupResemblesLocatorWarning)
-warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)
 
 
 class Unreadable(Exception):
@@ -203,6 +202,11 @@ _TEMPLATE = re.compile(r"<template\b[^>]*+>(?:(?!</?template\b).)*+</template[^>
 
 
 def _html5lib(text: str) -> Tree:
+    # Imported here: they take as long to load as half of the program, and most crawls never need them.
+    from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
+
+    warnings.filterwarnings("ignore", category=MarkupResemblesLocatorWarning)
+    warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)
     try:
         soup = BeautifulSoup(_TEMPLATE.sub("", text), "html5lib", multi_valued_attributes=None)
     except RecursionError as error:

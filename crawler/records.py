@@ -32,8 +32,12 @@ class Page:
 
     @property
     def location(self) -> str | None:
-        """Where a redirect points, as it came; None for any other answer."""
-        return self.headers.get("location") if self.status in REDIRECTS else None
+        """Where a redirect points; None for any other answer."""
+        found = self.headers.get("location") if self.status in REDIRECTS else None
+        try:
+            return found and found.encode("latin-1").decode("utf-8")  # what browsers take raw bytes for
+        except UnicodeError:
+            return found
 
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

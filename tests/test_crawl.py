@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from world import Links, crawler, wait_for, world
+from world import Links, World, crawler, end, wait_for, world
 
 from crawler.web import DemoWeb, FlatWeb, TreeWeb
 from crawler.web_server import asked_twice, gaps
@@ -156,8 +156,8 @@ def test_max_per_host_is_kept_to_the_page_and_what_is_cut_is_counted(tmp_path: P
 
 
 def test_a_time_limit_ends_in_good_order_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=3, fanout=3, depth=5, delay=0.05), tmp_path) as w:
-        w.crawl("--time-limit", "2s", code=4)
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
+        w.crawl("--time-limit", "3s", code=4)
         assert w.waiting()
         w.run()
         assert w.differences() == []
@@ -191,9 +191,17 @@ def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
     )
 
 
+def stop_half_way(w: World, *args: str) -> None:
+    """Begin a crawl, and stop it in good order after some pages."""
+    process = w.start(*w.web.seeds(), *args)
+    w.until(30)
+    process.terminate()
+    end(process, 3)
+
+
 def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=4, fanout=3, depth=5, delay=0.03), tmp_path) as w:
-        w.crawl("--time-limit", "2s", code=4)
+    with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.03), tmp_path) as w:
+        stop_half_way(w)
         assert w.waiting()
         shutil.rmtree(w.root / "frontier")
         w.run()
@@ -202,8 +210,8 @@ def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path
 
 
 def test_pages_links_and_errors_alone_are_enough_to_go_on_elsewhere(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=4, fanout=3, depth=5, delay=0.03), tmp_path) as w:
-        w.crawl("--time-limit", "2s", "--scope", "domain", code=4)
+    with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.03), tmp_path) as w:
+        stop_half_way(w, "--scope", "domain")
         copy = tmp_path / "copy"
         for noun in ("htmls", "links", "errs"):
             if (w.root / noun).exists():
@@ -231,7 +239,7 @@ def test_rehydrate_brings_what_a_wider_setting_now_lets_in(tmp_path: Path) -> No
 
 def test_status_tells_pages_refusals_waiting_workers_and_busiest_hosts(tmp_path: Path) -> None:
     with world(DemoWeb(hosts=20, pages=150, seed=2), tmp_path) as w:
-        process = w.start(*w.web.seeds())
+        process = w.start(*w.web.seeds(), "-w", "0.2")
         wait_for(lambda: (w.root / "README").exists() and w.status()["pages"] > 0)
         running = w.status()
         assert [worker["state"] for worker in running["workers"]] == ["alive", "alive"]

@@ -38,7 +38,7 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
             if rng.random() < 0.4 or not victims:
                 process.kill()
                 process.communicate()
-                process = w.start()
+                process = w.start(*w.web.seeds())
             else:
                 kill(rng.choice(victims))
             kills += 1
