@@ -144,6 +144,8 @@ class Frontier:
 
     def tidy(self, shard: int, all_of_it: bool = False) -> None:
         """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
+        if self.queued:  # what mixes two batches is written before they may go
+            self.flush()
         self._write_again(shard)
         batches = self._batches[shard]
         left = self.table.left

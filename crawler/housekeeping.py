@@ -392,7 +392,7 @@ class House:
         time.sleep(0.5)
 
     def _back_again(self) -> None:
-        if self._away_since is not None:
+        if self._away_since is not None and self.store.exists():
             log.warning("the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"})
             self._away_since = None
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -228,6 +229,7 @@ class Progress:
 
 
 _slate: Slate | None = None
+Result = TypeVar("Result")
 
 
 def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
@@ -252,7 +254,7 @@ def oom_kills() -> int:
     return int(found[1]) if found else 0
 
 
-def patiently(call: Callable[[], Settings]) -> Settings:
+def patiently(call: Callable[[], Result]) -> Result:
     """Ask the store until it answers, or the machine is told to stop."""
     while True:
         try:
@@ -270,7 +272,7 @@ def work(root: str, row: int, machine: str) -> str:
     store = Store(root, files)
     settings = patiently(store.settings)
     files.durable = settings.durable
-    files.share_mode()
+    patiently(files.share_mode)
     seeds = Seeds(store, settings)
     house = House(store, settings, seeds, _slate, row, machine)
     Worker(store, settings, house, seeds).run(_slate.threads)

@@ -168,7 +168,7 @@ class Shards:
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
-        over = sorted(mine)[share:] if len(mine) > share else []
+        over = sorted(mine - set(lost))[share:]
         # Claimed before, but the mount went away before we could read it.
         gained = [shard for shard, names in owners.items() if self.me in names and shard not in mine]
         gained += self._gain(owners, share - len(mine) - len(gained))

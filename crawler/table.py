@@ -101,8 +101,8 @@ class Table:
             self._insert(key, task, batch, shard_of(task.url))
         elif row[0] == SETTLED:
             self._come_nearer(key, task, batch, row[1])
-        elif task.depth < row[1] or task.attempt > row[2]:
-            self._renew(key, task, batch, *row)
+        elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and (task.depth, task.attempt) == row[1:3]):
+            self._renew(key, task, batch, *row)  # equal news of a retry: the batch that mixes two takes their place
 
     def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
         host = urls.host(task.url)
@@ -149,7 +149,7 @@ class Table:
     def _rank(self, depth: int) -> int:
         """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first."""
         self._serial += 1
-        rank = (depth << 40) + self._serial
+        rank = (min(depth, 1 << 22) << 40) + self._serial
         return rank if self.order == "bfs" else -rank
 
     def _wake(self, host: str, shard: int) -> None:
@@ -295,9 +295,10 @@ class Table:
 
     @locked
     def of_batches(self, batches: Iterable[int]) -> list[Try]:
-        """The URLs of these batches that are not settled."""
-        found: list[Try] = []
-        for batch in batches:
+        """The URLs of these batches that are not settled, or whose links are to be handed over again."""
+        wanted = set(batches)
+        found = [task for task, batch in self.nearer if batch in wanted]
+        for batch in wanted:
             with closing(
                 self._db.execute("SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,))
             ) as rows:
@@ -307,6 +308,12 @@ class Table:
     @locked
     def rehome(self, tries: Iterable[Try], old: set[int], new: int) -> None:
         """What is not settled of these, and still counted for the old batches, is in the new one."""
+        tries = set(tries)
+        for place, (task, batch) in enumerate(self.nearer):
+            if batch in old and task in tries:
+                self.nearer[place] = task, new
+                self.left[batch] -= 1
+                self.left[new] += 1
         for task in tries:
             key = urls.key(task.url)
             row = self._db.execute("SELECT batch FROM task WHERE key = ? AND state < 4", (key,)).fetchone()

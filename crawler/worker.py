@@ -80,23 +80,24 @@ class Worker:
             self.fetcher.close()
 
     def _visitor(self, number: int) -> None:
-        while not self.house.closed:
-            try:
+        try:
+            while not self.house.closed:
                 taken = self.house.take(number)
-            except Exception as error:  # noqa: BLE001 - a visitor must not end without a word (its own disk is full, say)
-                self.house.fault = error
-                return
-            if taken is not None:
-                task, host = taken
-                try:
-                    self._visit_safely(task, host)
-                except Stopped:
-                    self.frontier.table.put_back(task.url)
-                except StoreError as error:
-                    self.frontier.table.put_back(task.url)
-                    self.house.fail(error)
-                finally:
-                    self.house.landed(number)
+                if taken is not None:
+                    self._go(number, *taken)
+        except Exception as error:  # noqa: BLE001 - a visitor must not end without a word (its own disk is full, say)
+            self.house.fault = error
+
+    def _go(self, number: int, task: Try, host: Host) -> None:
+        try:
+            self._visit_safely(task, host)
+        except Stopped:
+            self.frontier.table.put_back(task.url)
+        except StoreError as error:
+            self.frontier.table.put_back(task.url)
+            self.house.fail(error)
+        finally:
+            self.house.landed(number)
 
     def _visit_safely(self, task: Try, host: Host) -> None:
         try:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,50 @@ def test_the_power_may_go_off_before_any_operation_on_the_store(tmp_path: Path, 
         w.run(*(w.web.seeds() if not (w.root / "README").exists() or limit < 150 else []), "-w", "0", quick=False)
         assert w.differences() == []
         assert half_files(w) == []
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder, and where it is mounted once more."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a folder needs root")
+    real, mounted = tmp_path / "real", tmp_path / "mounted"
+    real.mkdir()
+    mounted.mkdir()
+    subprocess.run(["mount", "--bind", real, mounted], check=True)
+    yield real, mounted
+    subprocess.run(["umount", "-l", mounted], check=True)
+
+
+def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, mount: tuple[Path, Path]) -> None:
+    real, mounted = mount
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.05), tmp_path) as w:
+        w.root = mounted / "store"
+        process = w.start(*w.web.seeds())
+        w.until(20)
+        subprocess.run(["umount", "-l", mounted], check=True)
+        time.sleep(1)
+        asked = len(w.log)
+        time.sleep(2)
+        assert len(w.log) == asked, "no host is asked while the store is away"
+        assert list(mounted.iterdir()) == [], "nothing is written where the mount was"
+        subprocess.run(["mount", "--bind", real, mounted], check=True)
+        printed = end(process)
+        assert "pausing: the store does not answer" in printed
+        assert "the store is back" in printed
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}
+
+
+def test_a_read_only_mount_is_named_and_can_still_be_looked_at(tmp_path: Path, mount: tuple[Path, Path]) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        w.root = mount[1] / "store"
+        w.crawl()
+        subprocess.run(["mount", "-o", "remount,ro,bind", mount[1]], check=True)
+        assert "Read-only file system" in w.run(code=5)
+        assert w.status()["pages"] == 1
+        w.root = mount[1] / "new"
+        assert "Read-only file system" in w.crawl(code=5)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")

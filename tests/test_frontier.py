@@ -170,9 +170,7 @@ def test_a_line_that_a_person_wrote_wrongly_harms_nothing(root: Path, line: byte
     assert on_disk(root).keys() == {B}
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="a depth from 2**23 on ends the worker")
 def test_a_huge_depth_harms_nothing(root: Path) -> None:
-    # fails: Table._rank shifts the depth by 40 bits, and SQLite's numbers have 64
     (root / "frontier" / "000" / "by-hand").write_bytes(f"999999999\t0\t0\t{A}\n0\t0\t0\t{B}\n".encode())
     assert B in on_disk(root)
 
@@ -240,16 +238,16 @@ class Life(RuleBasedStateMachine):
             depth, attempt = self.model.get(task.url, (task.depth, task.attempt))
             self.model[task.url] = min(depth, task.depth), max(attempt, task.attempt)
 
-    def is_plain(self, task: Try) -> bool:
-        """Not nearer and tried before at once: see the test of the smaller depth and the higher attempt."""
-        return task.url not in self.taken and self.model.get(task.url, (0, 0))[1] == 0
-
     @rule(url=st.sampled_from(PAGES), depth=st.integers(0, 3), by_other=st.booleans())
     def hand_over(self, url: str, depth: int, by_other: bool) -> None:
         task = Try(url, depth)
-        if self.is_plain(task):
-            add(self.other if by_other else self.mine, task)
-            self.expect(task)
+        add(self.other if by_other else self.mine, task)
+        self.expect(task)
+
+    @precondition(lambda self: self.taken)
+    @rule(by_other=st.booleans())
+    def find_nearer_what_is_in_flight(self, by_other: bool) -> None:
+        self.hand_over(next(reversed(self.taken)), 0, by_other)
 
     @rule()
     def look_into_the_inbox(self) -> None:
@@ -328,14 +326,11 @@ Life.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadl
 TestNothingIsLostWhateverHappens = Life.TestCase
 
 
-@pytest.mark.xfail(strict=True, reason="the batch that mixes two counts for nothing, and the attempt is lost")
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("news", [[Try(A, 1), Try(A, 5, 1, 10.0)], [Try(A, 5, 1, 10.0), Try(A, 1)]])
 def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_restart(
     root: Path, news: list[Try], flushed: bool
 ) -> None:
-    # fails: Table._add takes the mixed batch for no news, so its URL stays at home in the one that knows the depth;
-    # and Frontier.tidy may remove the one that knows the attempt before the mixed batch is written
     mine = owner_of(root)
     add(mine, Try(A, 5))
     assert mine.table.take(0.0, 0.0)
@@ -759,14 +754,7 @@ def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
     assert on_disk(root)[B].depth == 2
 
 
-@pytest.mark.parametrize(
-    "all_of_it",
-    [
-        False,
-        # fails: Table.of_batches, from which Frontier._merge writes, does not know of Table.nearer
-        pytest.param(True, marks=pytest.mark.xfail(strict=True, raises=KeyError, reason="merged away")),
-    ],
-)
+@pytest.mark.parametrize("all_of_it", [False, True])
 def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_over(root: Path, all_of_it: bool) -> None:
     mine = owner_of(root, depth=3)
     add(mine, Try(A, 3))
@@ -805,14 +793,7 @@ def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
     assert mine.house._may_leave() and mine.house.outcome == "limit"
 
 
-@pytest.mark.parametrize(
-    "failing",
-    [
-        "take",
-        # fails: Worker._visitor notes the fault of house.take only, not of what settles or puts back
-        pytest.param("settle", marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason="a visitor is gone")),
-    ],
-)
+@pytest.mark.parametrize("failing", ["take", "settle"])
 def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
     home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
