@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,14 @@ HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
 
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
     """The settings of a store that is ready for workers, with the given URLs waiting in it."""
+    if str(root).startswith(("http:/", "https:/")):
+        url = str(root).replace(":/", "://", 1)
+        raise UsageError(f"the store's folder is missing before the URL; write crawler run STORE {url}")
     spelled = [spell_seed(seed, ()) for seed in seeds]
     files = Files(root, me)
     store = Store(root, files)
     if _is_new(root, store):
-        _make(root, store, new_settings(given), bool(seeds))
+        _make(root, store, given, bool(seeds))
     store = open_store(root, files)
     settings = store.settings()
     _check_agreement(root, settings, given)
@@ -62,7 +64,8 @@ def _is_new(root: Path, store: Store) -> bool:
     return not root.exists() or not store.exists()
 
 
-def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None:
+def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
+    settings = _first_settings(root, store, given)
     _check_together(settings)
     has_pages = bool(store.files.names("links"))
     if not has_seeds and not has_pages:
@@ -84,6 +87,16 @@ def _make(root: Path, store: Store, settings: Settings, has_seeds: bool) -> None
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
 
+def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings:
+    """The settings of a store that is made now; a crawl.yaml that came with a copy of pages counts."""
+    data = store.files.get("crawl.yaml")
+    if data is None:
+        return new_settings(given)
+    copied = Settings(**config.parse(data.decode("utf-8", "replace"), f"{root}/crawl.yaml"))
+    _check_agreement(root, copied, given)
+    return copied
+
+
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
     for name in config.contradictions(settings, given):
         stored, wanted = config.show(getattr(settings, name)), config.show(given[name])
@@ -99,6 +112,8 @@ def _check_together(settings: Settings) -> None:
         config.terms(settings)
     except ValueError as error:
         raise UsageError(f"these settings do not go together: {error}") from error
+    if settings.max_per_host is not None and settings.spread == "url":
+        raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
     if settings.patience < 4 * settings.pulse:
         raise UsageError(
             f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
@@ -108,8 +123,11 @@ def _check_together(settings: Settings) -> None:
 def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> None:
     """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again."""
     frontier = Frontier(store.files, settings)
+    known = set(store.files.names("seeds"))
     for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):
-        store.add_seeds((task.url for task in part), secrets.token_hex(4) + NEW)
+        name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
+        if name not in known:
+            store.add_seeds((task.url for task in part), name + NEW)
     for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
         frontier.hand_over(Try(seed) for seed in marked)
         frontier.flush()

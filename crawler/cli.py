@@ -75,6 +75,9 @@ def run(args: Sequence[str]) -> int:
         return errors.OVER
     except KeyboardInterrupt:
         return errors.STOPPED
+    except Exception:  # noqa: BLE001 - the one place where a fault of ours gets its exit code
+        log.exception("crawler: a fault of the program itself; please report it with these lines")
+        return errors.BUG
 
 
 def read(args: Sequence[str]) -> argparse.Namespace:
@@ -99,15 +102,10 @@ def parser() -> Parser:
     status = _command(commands, "status", "how a crawl stands", show_status)
     status.add_argument("--json", action="store_true", help="for scripts")
     _command(commands, "rehydrate", "make the frontier again from the saved links", run_rehydrate)
-    demo.flags(
-        _command(
-            commands,
-            "demo",
-            "crawl an embedded web and prove that every page is there",
-            demo.run,
-            store=False,
-        )
+    shown = _command(
+        commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
     )
+    demo.flags(shown, _whole)
     return top
 
 
@@ -188,9 +186,9 @@ def run_crawl(options: argparse.Namespace) -> int:
         log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
     root = options.store.absolute()
     plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
-    code = Machine(plan, settings).run()
+    code, said = _last_word(root, Machine(plan, settings).run())
     if not options.quiet:
-        print(_last_word(root, code))
+        print(said)
     return code
 
 
@@ -216,12 +214,12 @@ def _input_urls(file: str | None) -> list[str]:
     if file is None:
         return []
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        text = (sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read ({error}); name a text file with one URL a line") from error
     found = []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.strip().startswith("#"):
             try:
                 found.append(spell_seed(line.strip(), ()))
             except UsageError as error:
@@ -229,10 +227,16 @@ def _input_urls(file: str | None) -> list[str]:
     return found
 
 
-def _last_word(root: Path, code: int) -> str:
-    found = report.status(open_store(root))
+def _last_word(root: Path, code: int) -> tuple[int, str]:
+    """How a run ended: a limit or a stop that came when nothing was waiting any more is the end of the crawl."""
+    try:
+        found = report.status(open_store(root))
+    except StoreError as error:
+        return code, f"{errors.EXIT_CODES[code]}; {error}"
+    if not found["waiting"]:
+        code = errors.OVER
     refused = sum(found["refusals"].values())
-    return (
+    return code, (
         f"{errors.EXIT_CODES[code].partition(';')[0]}; {found['pages']:,} pages, {found['redirects']:,} redirects, "
         f"{refused:,} refusals, {found['waiting']:,} waiting in {root}"
     )

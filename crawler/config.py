@@ -77,6 +77,13 @@ def text(value: Any) -> str:
     return value.strip()
 
 
+def line(value: Any) -> str:
+    """One line of ASCII, as headers have it."""
+    if not text(value).isascii():
+        raise ValueError("must be one line of ASCII")
+    return text(value)
+
+
 def mime(value: Any) -> str:
     """A content type, in lower case."""
     if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", text(value)):
@@ -112,8 +119,8 @@ def by(check: Callable[[str], object]) -> Check:
     """A line of text that another part of the program understands."""
 
     def check_text(value: Any) -> str:
-        check(text(value))
-        return text(value)
+        check(line(value))
+        return line(value)
 
     return check_text
 
@@ -150,7 +157,7 @@ class Settings:
     max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed")
     robots: bool = setting(True, yes_no, "obey robots.txt")
     user_agent: str = setting(
-        f"folder-crawler/{__version__}", text, "who we say we are; its first word is looked up in robots.txt"
+        f"folder-crawler/{__version__}", line, "who we say we are; its first word is looked up in robots.txt"
     )
     retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass")
     retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each")
@@ -211,7 +218,7 @@ def check_one(name: str, value: Any, where: str) -> Any:
     """One setting's checked value."""
     if name not in CHECKS:
         near = difflib.get_close_matches(str(name), CHECKS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "`crawler run --help` lists them"
+        hint = f"did you mean {near[0]!r}?" if near else "the README and `STORE/crawl.yaml` list them"
         raise UsageError(f"{where}: there is no setting {name!r}; {hint}")
     try:
         return CHECKS[name](value)
@@ -267,6 +274,8 @@ def show(value: Any) -> str:
         return "[" + ", ".join(map(str, value)) + "]"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int) and value and value % (1 << 20) == 0:
+        return f"{value >> 20}M"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

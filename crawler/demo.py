@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from crawler.web import DemoWeb
 
 SEED = 1
+AGENT = "folder-crawler-demo/1"
 
 
-def flags(parser: argparse.ArgumentParser) -> None:
+def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
     """The flags of `crawler demo`."""
     parser.add_argument(
         "store",
@@ -29,9 +31,9 @@ def flags(parser: argparse.ArgumentParser) -> None:
         metavar="STORE",
         help="made anew (default demo/store)",
     )
-    parser.add_argument("--hosts", type=int, default=300, metavar="N", help="hosts in the web (default 300)")
-    parser.add_argument("--pages", type=int, default=4000, metavar="N", help="pages in the web (default 4000)")
-    parser.add_argument("-j", "--workers", type=int, default=4, metavar="N", help="processes (default 4)")
+    parser.add_argument("--hosts", type=whole, default=300, metavar="N", help="hosts in the web (default 300)")
+    parser.add_argument("--pages", type=whole, default=4000, metavar="N", help="pages in the web (default 4000)")
+    parser.add_argument("-j", "--workers", type=whole, default=4, metavar="N", help="processes (default 4)")
     parser.add_argument(
         "--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to"
     )
@@ -51,7 +53,7 @@ def _serve(web: DemoWeb, where: str) -> int:
     from crawler.web_server import serve
 
     address, _, port = where.rpartition(":")
-    if not port.isdigit():
+    if not port.isdigit() or int(port) > 65535:
         raise UsageError(f"--serve {where}: write PORT or ADDR:PORT, such as 8000")
     try:
         with serve(web, (address or "127.0.0.1", int(port))) as server:
@@ -70,10 +72,7 @@ def _serve(web: DemoWeb, where: str) -> int:
 def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
     from crawler.web_server import serve
 
-    if store.exists() and not (store / "README").is_file() and any(store.iterdir()):
-        raise UsageError(f"{store} is not empty and not a store; name a new folder")
-    shutil.rmtree(store, ignore_errors=True)
-    store.parent.mkdir(parents=True, exist_ok=True)
+    _make_room(store)
     log = store.parent / f"{store.name}.log"
     log.unlink(missing_ok=True)
     with serve(web, ("127.0.0.1", 0), log=str(log), process=True) as server:
@@ -90,10 +89,26 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
             "-s",
             "retries=2",
         ]
-        command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", "folder-crawler-demo/1"]
+        command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", AGENT]
         print("crawler", *command, flush=True)
         code = subprocess.run([sys.executable, "-m", "crawler", *command], check=False).returncode
     return _prove(web, store, log) if code == errors.OVER else code
+
+
+def _make_room(store: Path) -> None:
+    """Remove an earlier demo's store, and nothing else."""
+    if store.exists() and (not store.is_dir() or any(store.iterdir())):
+        if not store.is_dir() or AGENT not in _read(store / "crawl.yaml"):
+            raise UsageError(f"{store} is there already and no store of the demo; name a new folder")
+        shutil.rmtree(store)
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{store.parent} cannot be made ({error.strerror}); name another folder") from error
+
+
+def _read(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
 
 
 def _prove(web: DemoWeb, store: Path, log: Path) -> int:

@@ -123,7 +123,12 @@ class Files:
         if not self.durable:
             return
         with self._trouble(folder):
-            descriptor = os.open(self._path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(self._path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if self._is_there("README"):
+                    return  # somebody removed the folder: there is nothing in it to sync
+                raise
             try:
                 os.fsync(descriptor)
             except OSError as error:

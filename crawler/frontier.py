@@ -33,8 +33,11 @@ Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 class Frontier:
     """A worker's part of what waits, and its way to hand URLs to any shard."""
 
-    def __init__(self, files: Files, settings: Settings, run: Run = map) -> None:
+    def __init__(
+        self, files: Files, settings: Settings, run: Run = map, before_news: Callable[[], None] | None = None
+    ) -> None:
         self.files = files
+        self._before_news = before_news  # called when there are new batches, before any of their URLs can be taken
         self._run = run  # calls a function for each item, as `map` or an executor's `map` does
         self.table = Table(settings.order, settings.depth is not None, settings.max_per_host)
         self.shards = settings.shards
@@ -61,9 +64,9 @@ class Frontier:
         """Seconds until something may be due."""
         return self.table.next_due(time.monotonic(), time.time())
 
-    def meet(self, host: str, records: set[str], refusals: set[str]) -> None:
-        """Learn what is settled of a host that has come up for the first time."""
-        self.table.meet(host, records, refusals, self._is_ours)
+    def meet(self, host: str, settled: set[str], kept: int) -> None:
+        """Learn what is settled of a host that has come up for the first time, and how many pages of it are kept."""
+        self.table.meet(host, settled, kept, self._is_ours)
 
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
@@ -124,7 +127,10 @@ class Frontier:
         """Read the batches of a shard that are new; `fresh` when the listing must not be an old one."""
         if fresh:
             self.files.freshen(folder(shard))
-        for name in sorted(set(self.files.names(folder(shard))) - self._batches[shard].keys()):
+        news = sorted(set(self.files.names(folder(shard))) - self._batches[shard].keys())
+        if news and self._before_news:
+            self._before_news()
+        for name in news:
             data = self.files.get(f"{folder(shard)}/{name}")
             if data is not None:
                 self._take_in(shard, name, from_lines(data))
@@ -182,10 +188,8 @@ class Frontier:
         self.owned.discard(shard)
         self.table.hold(self._batches[shard].values())
 
-    def disown(self, shard: int, tidy: bool) -> None:
-        """A shard is no longer ours; leave it tidy if it still is."""
-        if tidy:
-            self.tidy(shard, all_of_it=True)
+    def disown(self, shard: int) -> None:
+        """A shard is no longer ours."""
         self.owned.discard(shard)
         self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import threading
@@ -28,6 +29,8 @@ from crawler.table import Host
 FLUSH = 0.3  # seconds that a page waits for others to be flushed with
 QUICK = 0.2  # seconds between looks and between beats when the end is near
 TIDY = 5.0
+GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away
+COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"
 
 Args = ParamSpec("Args")
@@ -54,7 +57,7 @@ class House:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
-        self.frontier = Frontier(self.files, settings, self._pool.map)
+        self.frontier = Frontier(self.files, settings, self._pool.map, seeds.refresh)
         self.table = self.frontier.table
         self.shards = Shards(self.files, settings, slate.workers)
         self.closed = False
@@ -70,6 +73,7 @@ class House:
         self._refusals: Counter[str] = Counter()
         self._base = {name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")}
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
+        self._complaints = 0
         self._leaving: set[int] = set()
         self._unsynced: set[str] = set()
         self._looked = self._next_tidy = 0.0
@@ -142,7 +146,7 @@ class House:
             "detail": failure.detail,
             "attempt": task.attempt,
         }
-        log.info("again later: %s (%s)", task.url, failure.reason, extra=facts)
+        log.log(self._loudness(task), "again later: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
 
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
@@ -150,10 +154,17 @@ class House:
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
             self._refusals[failure.reason] += 1
-        self.table.settle(task, kept=False)
+        self.table.settle(task, kept=False, links=False)
         self.count("refusals")
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
-        log.info("refused: %s (%s)", task.url, failure.reason, extra=facts)
+        log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+
+    def _loudness(self, task: Try) -> int:
+        """A seed that fails while there is no page at all is worth a word to somebody who waits."""
+        if task.depth or self._counters["pages"] or self._complaints >= COMPLAINTS:
+            return logging.INFO
+        self._complaints += 1
+        return logging.WARNING
 
     def insist(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
         """Ask the store until it answers: a mount that is away is never the fault of a page."""
@@ -219,11 +230,10 @@ class House:
             self._news.wait(0.05)
 
     def _patience_to_look(self) -> float:
-        """Idle workers look more often; most often when all are, because then the end is near."""
+        """Idle workers look more often when all are idle, because then the end is near."""
         if not self._is_idle():
             return self.settings.pulse
-        near_the_end = not self.shards.pulse.idle or self.shards.all_idle()
-        return QUICK if near_the_end else self.settings.pulse / 2
+        return QUICK if self._near_the_end() else self.settings.pulse
 
     def _flush_if_due(self) -> None:
         with self._news:
@@ -265,7 +275,7 @@ class House:
             self.count("bytes", item.bytes)
         else:
             self.count("redirects")
-        self.table.settle(item.task, kept=True)
+        self.table.settle(item.task, kept=bool(item.record["sha224"]))
         facts = {
             "event": "page",
             "url": item.task.url,
@@ -294,7 +304,6 @@ class House:
         idle = self._is_idle()
         for shard in list(self.frontier.owned):
             self.frontier.read_inbox(shard, fresh=idle)
-        self.seeds.refresh()
         self._balance()
         if idle and self._is_idle():
             self._vouched = beat
@@ -313,9 +322,10 @@ class House:
 
     def _give_back(self, shard: int) -> None:
         self._sync_records()
-        with suppress(DiskFull):  # then it stays untidy, which is no loss
-            self.frontier.disown(shard, tidy=self.shards.owns(shard))
-        self.frontier.disown(shard, tidy=False)
+        if self.shards.owns(shard):
+            with suppress(DiskFull):  # then it stays untidy, which is no loss
+                self.frontier.tidy(shard, all_of_it=True)
+        self.frontier.disown(shard)
         self.shards.release(shard)
         self._leaving.discard(shard)
 
@@ -364,8 +374,11 @@ class House:
         """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
         if self._vouched != self.shards.pulse.beat:
             return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
-        near_the_end = not self.shards.pulse.idle or self.shards.all_idle()
-        return QUICK if near_the_end else self.settings.pulse
+        return QUICK if self._near_the_end() else self.settings.pulse
+
+    def _near_the_end(self) -> bool:
+        """Whether we have yet to say that we are idle, or all have."""
+        return not self.shards.pulse.idle or self.shards.all_idle()
 
     def _beat(self) -> None:
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
@@ -403,6 +416,8 @@ class House:
             self.outcome = LIMIT
         if self.error or self.outcome in (OVER, BURIED):
             return True
+        if self.outcome and self._away_since and time.monotonic() - self._away_since > GRACE:
+            return True  # the store does not come back: what is in flight stays in the frontier
         return self.outcome is not None and not self.table.taken and not self._done
 
     def _limit_is_reached(self) -> bool:
@@ -424,12 +439,8 @@ class House:
         """What this worker has done and what it has before it, for `workers/`."""
         with self.table.lock:
             refusals = dict(self._refusals)
-        for name, value in (
-            ("waiting", self.table.waiting),
-            ("hosts", self.table.hosts()),
-            ("pid", os.getpid()),
-        ):
-            self.slate.set(self.row, name, value)
+        self.slate.set(self.row, "waiting", self.table.waiting)
+        self.slate.set(self.row, "hosts", self.table.hosts())
         return {
             "id": self.files.me,
             "machine": self.machine,

@@ -26,7 +26,8 @@ class Logs:
         log.setLevel(logging.DEBUG if self.verbose > 1 or self.file else logging.INFO)
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel([logging.WARNING, logging.INFO, logging.DEBUG][min(max(self.verbose, 0), 2)])
-        terminal.setFormatter(logging.Formatter("%(message)s"))
+        clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # the line may hold the progress bar
+        terminal.setFormatter(logging.Formatter(f"{clear}%(message)s"))
         log.addHandler(terminal)
         if self.file:
             # One write per line to a file opened for appending: the workers of a machine do not mix their lines.

@@ -42,6 +42,7 @@ GUILT = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
 PR_SET_PDEATHSIG = 1
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ class Machine:
     def run(self) -> int:
         """Run to the end; the exit code."""
         # They stay ours: a second Ctrl-C that comes when all is done must not spoil the exit code.
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGTERM, self._on_signal)
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
         progress = Progress(self.slate, self.plan.quiet)
         try:
             for row in range(self.plan.workers):
@@ -101,7 +102,10 @@ class Machine:
         args = (os.getpid(), self.slate, self.plan.logs)
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=be_a_worker, initargs=args)
         self._pools[row] = pool
+        # A worker that is only just starting would die of a Ctrl-C: it is born deaf, and listens when it is ready.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self._work[pool.submit(work, str(self.plan.root), row, self.id)] = row
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -240,8 +244,9 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(errors.STOPPED)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     logs.begin()
 
 

@@ -10,7 +10,7 @@ from crawler.config import Settings
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.records import Try
 from crawler.seeds import REDIRECT, Seeds
-from crawler.store import Store
+from crawler.store import Store, shard_name
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
 
@@ -19,7 +19,7 @@ Show = Callable[[str], None]
 
 def is_needed(store: Store, settings: Settings) -> bool:
     """Whether the frontier is gone, or a rehydration was cut off: each shard's folder is made with the store."""
-    shards = {folder(number).rpartition("/")[2] for number in range(settings.shards)}
+    shards = {shard_name(number) for number in range(settings.shards)}
     return not shards <= set(store.files.names("frontier")) or store.files.get(MARK) is not None
 
 
@@ -92,7 +92,6 @@ class _Found:
         last = ""
         for host, url, depth in self._db.execute("SELECT host, url, depth FROM found ORDER BY host, depth"):
             if host != last:
-                records, refusals = store.settled(host)
-                settled, last = records | refusals, host
+                settled, last = store.settled(host), host
             if urls.key(url) not in settled:
                 yield Try(url, depth)

@@ -154,6 +154,7 @@ class Shards:
 
     def say_goodbye(self, counters: dict[str, Any]) -> None:
         """Leave the counters behind under a name that nobody waits for."""
+        self.trace.note({**counters, "ended": True})
         self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(counters))
         self.files.drop(self.pulse.name)
         self.trace.wipe()
@@ -324,6 +325,7 @@ class Trace:
         with suppress(OSError):  # a full or a cleaned disk of this machine's own: the next pulse will do
             fresh.write_bytes(to_json(counters))
             fresh.rename(self._path.with_suffix(".json"))
+            os.utime(self._path)  # programs that clean up go by age
 
     def wipe(self) -> None:
         """The worker has ended in good order."""
@@ -334,12 +336,12 @@ class Trace:
     def of_the_dead(cls, id: str) -> tuple[bool, bytes | None]:
         """(whether a worker ran on this machine and is gone, its last counters)."""
         path = cls._of(id)
-        note = path.with_suffix(".json")
-        if not path.exists() and not note.exists():
-            return False, None
         try:
+            note = path.with_suffix(".json").read_bytes() if path.with_suffix(".json").exists() else None
+            if not path.exists():  # it ended by itself, if it says so; or somebody has cleaned up
+                return note is not None and b'"ended": true' in note, note
             with FileLock(path, timeout=0):
-                return True, note.read_bytes() if note.exists() else None
+                return True, note
         except (Timeout, OSError):
             return False, None
 

@@ -7,19 +7,7 @@ from __future__ import annotations
 
 from multiprocessing.context import SpawnContext
 
-COUNTERS = (
-    "pages",
-    "redirects",
-    "refusals",
-    "retries",
-    "bytes",
-    "waiting",
-    "flying",
-    "hosts",
-    "pid",
-    "silent",
-    "cut",
-)
+COUNTERS = ("pages", "redirects", "refusals", "retries", "bytes", "waiting", "flying", "hosts")
 LINE = 2200  # bytes for one URL in flight: the longest URL and its depth and attempt
 GO, DRAIN = 0, 1
 

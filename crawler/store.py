@@ -85,10 +85,13 @@ class Store:
         data = self.files.get(self._path("htmls", url))
         return None if data is None else data.decode("utf-8", "replace")
 
-    def settled(self, host: str) -> tuple[set[str], set[str]]:
-        """The keys of a host's records and of its refusals, from two listings."""
-        records, refusals = self.files.names(f"links/{host}"), self.files.names(f"errs/{host}")
-        return set(filter(KEY.fullmatch, records)), set(filter(KEY.fullmatch, refusals))
+    def settled(self, host: str) -> set[str]:
+        """The keys of a host's records and refusals, from two listings."""
+        return set(filter(KEY.fullmatch, [*self.files.names(f"links/{host}"), *self.files.names(f"errs/{host}")]))
+
+    def pages(self, host: str) -> int:
+        """How many pages of a host are kept, from one listing."""
+        return sum(map(bool, map(KEY.fullmatch, self.files.names(f"htmls/{host}"))))
 
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""
@@ -136,7 +139,7 @@ class Store:
         where = str(self.root / "crawl.yaml")
         data = self.files.get("crawl.yaml")
         if data is None:
-            raise StoreError(f"{where} is missing; put it back, or give `crawler run` the settings with -c FILE")
+            raise StoreError(f"{where} is missing; put it back, or remove README and run with all settings again")
         settings = Settings(**config.parse(data.decode("utf-8", "replace"), where))
         made = self._read_format()
         for name, value in _fixed(settings).items():
@@ -218,9 +221,10 @@ def open_store(root: Path, files: Files | None = None) -> Store:
 
 
 def new_settings(given: dict[str, Any]) -> Settings:
-    """The settings of a new store: a host that needs no delay may be spread over all workers."""
+    """The settings of a new store: a host that needs no delay may be spread over all workers, if none must count it."""
     settings = Settings(**given)
-    return replace(settings, spread="url") if settings.delay == 0 and "spread" not in given else settings
+    spread = settings.delay == 0 and settings.max_per_host is None and "spread" not in given
+    return replace(settings, spread="url") if spread else settings
 
 
 def build_record(page: Page, reading: Reading | None, depth: int, links: Iterable[str], when: float) -> dict[str, Any]:
@@ -267,8 +271,4 @@ def from_utc(text: str) -> float:
 
 def _fixed(settings: Settings) -> dict[str, str]:
     """What cannot change once the store is made, as its README says it."""
-    return {
-        "shards": str(settings.shards),
-        "spread": settings.spread,
-        "tracking": ",".join(settings.tracking) or "none",
-    }
+    return {name: config.show(getattr(settings, name)) for name in config.FIXED}

@@ -241,10 +241,10 @@ class Table:
     # ---- settling
 
     @locked
-    def meet(self, host: str, records: set[str], refusals: set[str], ours: Callable[[str], bool]) -> None:
+    def meet(self, host: str, settled: set[str], kept: int, ours: Callable[[str], bool]) -> None:
         """Learn what is settled of a host from the listing of its folders; other workers' keys are left out."""
         self._db.execute("BEGIN")
-        for key in filter(ours, records | refusals):
+        for key in filter(ours, settled):
             row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
@@ -252,17 +252,17 @@ class Table:
                 self._settle(key, row[0], row[4])
                 if self.relax:
                     self._note_nearer(Try(row[1], row[2]), row[4])
-        self._db.execute("UPDATE host SET met = 1, kept = ? WHERE host = ?", (len(records), host))
+        self._db.execute("UPDATE host SET met = 1, kept = ? WHERE host = ?", (kept, host))
         self._db.execute("COMMIT")
 
     @locked
-    def settle(self, task: Try, kept: bool) -> None:
-        """A URL has its record or refusal: it leaves the frontier."""
+    def settle(self, task: Try, kept: bool, links: bool = True) -> None:
+        """A URL has its record (`kept`: with a page; `links`: it may have some) or refusal: it leaves the frontier."""
         key = urls.key(task.url)
         row = self._db.execute("SELECT state, batch, depth FROM task WHERE key = ?", (key,)).fetchone()
         if row and row[0] != SETTLED:
             self._settle(key, *row[:2])
-            if kept and self.relax and row[2] < task.depth:  # found to be nearer while it was in flight
+            if links and self.relax and row[2] < task.depth:  # found to be nearer while it was in flight
                 self._note_nearer(Try(task.url, row[2]), row[1])
         if kept:
             self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(task.url),))
@@ -272,12 +272,6 @@ class Table:
         self.left[batch] -= 1
         self.waiting -= 1
         self.taken -= state == TAKEN
-
-    @locked
-    def is_settled(self, url: str) -> bool:
-        """Whether a URL is known to have a record or a refusal."""
-        row = self._db.execute("SELECT state FROM task WHERE key = ?", (urls.key(url),)).fetchone()
-        return row is not None and row[0] == SETTLED
 
     @locked
     def drop_nearer(self, batch: int) -> None:

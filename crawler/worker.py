@@ -117,7 +117,7 @@ class Worker:
         rules = self._rules_of(task, host.host)
         if isinstance(rules, Page):  # robots.txt was asked for just now, in this URL's place
             self.frontier.table.put_back(task.url)
-            answer = rules
+            answer, rules = rules, self._known_rules(host.host)
         elif isinstance(rules, Failure):
             self._fail(task, rules)
             answer = rules
@@ -139,10 +139,11 @@ class Worker:
 
         If somebody asked it before, it rests for one delay first: they may have asked a moment ago.
         """
-        records, refusals = self.house.insist(self.store.settled, host.host)
-        self.frontier.meet(host.host, records, refusals)
+        settled = self.house.insist(self.store.settled, host.host)
+        kept = self.house.insist(self.store.pages, host.host) if settled else 0
+        self.frontier.meet(host.host, settled, kept)
         self.frontier.table.put_back(task.url)
-        rest = self.settings.delay if records or refusals else 0.0
+        rest = self.settings.delay if settled else 0.0
         self.frontier.table.rest(host.host, time.monotonic() + rest, host.strain)
 
     def _rules_of(self, task: Try, host: str) -> Rules | Down | Page | Failure:
@@ -157,6 +158,10 @@ class Worker:
                 return self._ask_robots(task, host)
             rules = self._remember(host, known)
         return rules
+
+    def _known_rules(self, host: str) -> Rules | Down:
+        with self._lock:
+            return self._rules.get(host, (FREELY, 0.0))[0]
 
     def _ask_robots(self, task: Try, host: str) -> Page | Failure:
         """Ask for robots.txt in the URL's place: it comes through the host's own pace, so the URL waits its turn.

@@ -53,6 +53,59 @@ def test_a_wrong_line_in_a_list_of_urls_is_named_with_its_number(tmp_path: Path)
     assert not (tmp_path / "s").exists()
 
 
+def test_a_list_of_urls_may_begin_with_a_byte_order_mark_and_have_indented_comments(tmp_path: Path) -> None:
+    with world(Links({"/": [], "/2": []}), tmp_path) as w:
+        listed = tmp_path / "list.txt"
+        listed.write_bytes(b"\xef\xbb\xbfhttp://a.example/\n   # a comment\n  http://a.example/2\n")
+        w.run("-i", str(listed))
+        assert w.urls() == {"http://a.example/", "http://a.example/2"}
+
+
+def test_a_forgotten_store_is_a_question_of_usage() -> None:
+    assert "crawler run STORE https://example.org" in complaint("run", "https://example.org/", code=USAGE)
+
+
+def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "README").write_text("precious")
+    assert "no store of the demo" in complaint("demo", str(tmp_path / "project"), code=USAGE)
+    assert "no store of the demo" in complaint("demo", str(tmp_path / "project" / "README"), code=USAGE)
+    assert (tmp_path / "project" / "README").read_text() == "precious"
+    small = ("demo", str(tmp_path / "demo"), "--hosts", "3", "--pages", "9", "-j", "1")
+    assert "every page is there" in crawler(*small)
+    assert "every page is there" in crawler(*small), "an earlier demo makes room"
+
+
+@pytest.mark.parametrize("flags", [["--hosts", "0"], ["--pages", "x"], ["--serve", "99999"], ["--serve", "here"]])
+def test_a_demo_with_wrong_numbers_says_so(tmp_path: Path, flags: list[str]) -> None:
+    complaint("demo", str(tmp_path / "demo"), *flags, code=USAGE)
+
+
+def test_a_crawl_yaml_that_comes_with_a_copy_counts(tmp_path: Path, store: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for noun in ("htmls", "links", "crawl.yaml"):
+        (store / noun).rename(copy / noun)
+    assert "depth is 3" in complaint("run", str(copy), "--depth", "9", code=USAGE)
+    crawler("run", str(copy), "-q")
+    assert "depth: 3\n" in (copy / "crawl.yaml").read_text()
+
+
+def test_the_same_command_again_adds_nothing(tmp_path: Path) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        w.crawl()
+        before = sorted(path.name for path in (w.root / "seeds").iterdir())
+        w.crawl()
+        assert sorted(path.name for path in (w.root / "seeds").iterdir()) == before
+
+
+def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        w.flags = []
+        printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
+        assert "refused: http://127.0.0.1:9/ (bad-port" in printed
+
+
 def test_a_new_store_needs_a_url(tmp_path: Path) -> None:
     assert "at least one URL" in complaint("run", str(tmp_path / "s"), code=USAGE)
     assert not (tmp_path / "s").exists()
@@ -181,6 +234,8 @@ def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welc
         (["--proxy", "socks5://127.0.0.1:1080", "-s", "fetcher=requests"], "requests"),
         (["--proxy", "http://127.0.0.1:1", "--connect-to", "::127.0.0.1:1"], "proxy"),
         (["-s", "patience=1s"], "patience"),
+        (["-U", "Bööt/1"], "ASCII"),
+        (["-s", "spread=url", "--max-per-host", "3"], "max_per_host needs spread: host"),
     ],
 )
 def test_a_wrong_flag_is_named_and_nothing_is_made(tmp_path: Path, flags: list[str], names: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from world import Links, World, crawler, end, wait_for, world
 
-from crawler.web import DemoWeb, FlatWeb, TreeWeb
+from crawler.web import DemoWeb, FlatWeb, Site, TreeWeb
 from crawler.web_server import asked_twice, gaps
 
 
@@ -144,6 +144,21 @@ def test_a_page_limit_is_kept_to_the_page(tmp_path: Path) -> None:
         assert "limit" in printed
         w.run(code=4)
         assert len(w.urls()) == 23, "a later run of the same crawl is over its limit already"
+
+
+def test_a_limit_that_is_reached_when_nothing_is_left_is_the_end_of_the_crawl(tmp_path: Path) -> None:
+    with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
+        assert "the crawl is over" in w.crawl("--limit", "2", code=0)
+
+
+def test_the_first_page_waits_for_the_crawl_delay_of_its_robots_txt(tmp_path: Path) -> None:
+    class Slowly(Links):
+        def site(self, host: str) -> Site:
+            return Site("User-agent: *\nCrawl-delay: 1\n")
+
+    with world(Slowly({"/": ["/a"], "/a": []}), tmp_path) as w:
+        w.crawl()
+        assert min(gaps(w.log).values()) >= 1.0
 
 
 def test_max_per_host_is_kept_to_the_page_and_what_is_cut_is_counted(tmp_path: Path) -> None:

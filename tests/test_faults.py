@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from world import Links, World, end, kill, wait_for, workers_of, world
+from world import COMMAND, QUICK, Links, World, end, kill, wait_for, workers_of, world
 
-from crawler.web import TreeWeb
+from crawler.web import DemoWeb, TreeWeb
 from crawler.web_server import asked_twice
 
 WORKERS, THREADS = 2, 4  # as in world.QUICK
@@ -221,6 +222,46 @@ def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, 
         assert "the store is back" in printed
         assert w.differences() == []
         assert asked_twice(w.log) == {}
+
+
+def test_a_stop_while_the_store_is_away_ends_the_machine_and_loses_nothing(
+    tmp_path: Path, mount: tuple[Path, Path]
+) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.1), tmp_path) as w:
+        w.root = mount[1] / "store"
+        process = w.start(*w.web.seeds())
+        w.until(8)
+        subprocess.run(["umount", "-l", mount[1]], check=True)
+        time.sleep(1)
+        process.terminate()
+        end(process, 3, seconds=30)
+        subprocess.run(["mount", "--bind", *mount], check=True)
+        w.run()
+        assert w.differences() == []
+
+
+def test_folders_that_are_removed_while_it_runs_are_made_again(tmp_path: Path) -> None:
+    with world(DemoWeb(hosts=12, pages=100, seed=4), tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(60)
+        shutil.rmtree(w.root / "errs", ignore_errors=True)
+        shutil.rmtree(w.root / "robots", ignore_errors=True)
+        end(process)
+        assert w.urls() == {*w.web.expected().pages, *w.web.expected().redirects}
+
+
+@pytest.mark.parametrize("seconds", [0.5, 0.7, 0.9, 1.2])
+def test_ctrl_c_while_it_is_starting_is_no_traceback(tmp_path: Path, seconds: float) -> None:
+    with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
+        args = [*COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
+        process = subprocess.Popen(
+            args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+        end(process, 3)
+        w.run(*w.web.seeds())
+        assert w.differences() == []
 
 
 def test_a_read_only_mount_is_named_and_can_still_be_looked_at(tmp_path: Path, mount: tuple[Path, Path]) -> None:

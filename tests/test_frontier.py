@@ -295,11 +295,12 @@ class Life(RuleBasedStateMachine):
     def give_a_shard_back_and_take_it_again(self, shard: int) -> None:
         self.mine.hold(shard)
         if not self.mine.table.in_flight(shard):
-            self.mine.disown(shard, tidy=True)
+            self.mine.tidy(shard, all_of_it=True)
+            self.mine.disown(shard)
             self.mine.own(shard)
         else:
             self.mine.owned.add(shard)
-            self.mine.disown(shard, tidy=False)  # another worker took it
+            self.mine.disown(shard)  # another worker took it
             self.taken = {url: task for url, task in self.taken.items() if self.mine.shard_of(url) != shard}
             self.mine.own(shard)
 
@@ -443,7 +444,8 @@ def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root
     assert not mine.table.in_flight(shard)
     assert mine.table.taken == 0
     assert mine.table.take(1e9, 1e12) is None, "nothing of it is given out any more"
-    mine.disown(shard, tidy=True)
+    mine.tidy(shard, all_of_it=True)
+    mine.disown(shard)
     assert on_disk(root)[A].attempt == 1
 
 
@@ -468,8 +470,9 @@ def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
-            mine.disown(shard, tidy=True)
-    mine.disown(shard, tidy=True)
+            mine.tidy(shard, all_of_it=True)
+    mine.tidy(shard, all_of_it=True)
+    mine.disown(shard)
     assert len(on_disk(root)) == 2
     assert mine.table.waiting == 0
 
@@ -493,7 +496,7 @@ def test_a_url_is_given_out_once_however_often_it_is_handed_over(root: Path) -> 
 def test_what_a_hosts_folders_hold_is_not_given_out(root: Path) -> None:
     mine = owner_of(root)
     add(mine, *(Try(f"{A}{number}") for number in range(4)))
-    mine.meet("a.example", {urls.key(A + "0"), urls.key(A + "9")}, {urls.key(A + "2")})
+    mine.meet("a.example", {urls.key(A + "0"), urls.key(A + "9"), urls.key(A + "2")}, 2)
     assert mine.table.waiting == 2
     assert take_all(mine.table) == [A + "1", A + "3"]
     add(mine, Try(A + "9"))
@@ -506,7 +509,7 @@ def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
     for noun in ("links", "errs"):
         mine.files.put(f"{noun}/a.example/notes.txt", b"")
     mine.files.put(f"links/a.example/{urls.key(A)}", b"{}")
-    mine.meet("a.example", *Store(root).settled("a.example"))
+    mine.meet("a.example", Store(root).settled("a.example"), 1)
     assert take_all(mine.table) == [A + "1"]
 
 
@@ -644,7 +647,7 @@ def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_t
     taken = table.take(0.0, 0.0)
     assert taken
     table.add([Try(A, 1)], 2, one_shard)
-    table.settle(taken[0], kept=False)
+    table.settle(taken[0], kept=False, links=False)
     assert (table.nearer, table.left[2]) == ([], 0)
 
 
@@ -741,7 +744,7 @@ def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
     for shard in (0, 1):
         mine.house.frontier.own(shard)
     mine.keep(A, 3, B)
-    mine.house.table.meet("a.example", {urls.key(A)}, set(), lambda _: True)
+    mine.house.table.meet("a.example", {urls.key(A)}, 1, lambda _: True)
     add(mine.house.frontier, Try(A, 1))
     assert mine.house.table.nearer
     with monkeypatch.context() as patch:
@@ -868,7 +871,7 @@ def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) ->
         sys.setswitchinterval(before)
     assert mine.house.counters()["refusals"] == {"dns": 400}
     assert mine.slate.get(0, "refusals") == 400
-    assert len(mine.store.settled("a.example")[1]) == 400
+    assert len(mine.store.settled("a.example")) == 400
 
 
 def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, home: Callable[..., Home]) -> None:
