@@ -11,7 +11,8 @@ next: it is the life of a URL.
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier, shards                what the user named; batches and hand-over; who owns what, who is alive
-    rehydrate, housekeeping, report        the frontier made again; a worker's flush, pulse and end; how a crawl stands
+    rehydrate, report, desk                the frontier made again; how a crawl stands; what a worker's visitors share
+    housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress
     web*, demo                             the embedded web, which knows what a crawl of it must contain

@@ -228,12 +228,13 @@ def _input_urls(file: str | None) -> list[str]:
 
 
 def _last_word(root: Path, code: int) -> tuple[int, str]:
-    """How a run ended: a limit or a stop that came when nothing was waiting any more is the end of the crawl."""
+    """How a run ended; a limit that is reached when nothing waits any more is the end of the crawl."""
     try:
         found = report.status(open_store(root))
     except StoreError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
-    if not found["waiting"]:
+    others = any(worker["state"] == "alive" for worker in found["workers"])
+    if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
     refused = sum(found["refusals"].values())
     return code, (

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from crawler import errors, housekeeping
+from crawler import desk, errors
 from crawler.config import Settings
 from crawler.errors import CrawlerError, StoreAway, StoreError
 from crawler.files import Files
@@ -120,18 +120,18 @@ class Machine:
                 outcome = future.result()
             except BrokenProcessPool:
                 self._mourn(row)
-                outcome = housekeeping.BURIED
+                outcome = desk.BURIED
             except CrawlerError as error:
                 self._error = self._error or error
                 self.slate.drain()
-                outcome = housekeeping.STOPPED
+                outcome = desk.STOPPED
             except Exception:  # noqa: BLE001 - a fault of ours in one worker must not end the machine
                 log.exception("a fault of the program in a worker, which is replaced", extra={"event": "fault"})
                 self._processes[row].kill()
                 self._mourn(row, fault=True)
-                outcome = housekeeping.BURIED
+                outcome = desk.BURIED
             self._pools.pop(row).shutdown()
-            if outcome == housekeeping.BURIED and not self.slate.draining:
+            if outcome == desk.BURIED and not self.slate.draining:
                 self._start(row)
             else:
                 self._outcomes[outcome] += 1
@@ -161,7 +161,9 @@ class Machine:
             frontier.flush()
 
     def _blame(self, row: int) -> int:
-        self._processes[row].join(5)
+        limit = time.monotonic() + 5
+        while self._processes[row].exitcode is None and time.monotonic() < limit:
+            time.sleep(0.01)  # the pool waits for it too, and may be the first to know
         ooms, self._ooms = self._ooms, oom_kills()
         return 2 if self._processes[row].exitcode in CRASHED or self._ooms > ooms else 1
 
@@ -192,9 +194,11 @@ class Machine:
         self._pools.clear()
 
     def _exit_code(self) -> int:
-        if self._signals or self._outcomes[housekeeping.STOPPED]:
+        if set(self._outcomes) == {desk.OVER}:
+            return errors.OVER
+        if self._signals or self._outcomes[desk.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
-        return errors.LIMIT if self._outcomes[housekeeping.LIMIT] or self._out_of_time else errors.OVER
+        return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
 
 
 class Progress:
@@ -284,4 +288,4 @@ def work(root: str, row: int, machine: str) -> str:
     if house.error:
         raise house.error
     log.log(logging.DEBUG, "worker %s: %s", files.me, house.outcome)
-    return house.outcome or housekeeping.STOPPED
+    return house.outcome or desk.STOPPED

@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 
 from crawler import config, parse, politeness, reasons, urls
 from crawler.config import Settings
+from crawler.desk import Done, Stopped
 from crawler.errors import StoreError
 from crawler.fetch import Fetcher
-from crawler.housekeeping import Done, House, Stopped
+from crawler.housekeeping import House
 from crawler.logs import log
 from crawler.records import REDIRECTS, Failure, Page, Reading, Try
 from crawler.robots import LONGEST, Rules

@@ -260,7 +260,7 @@ def test_status_tells_pages_refusals_waiting_workers_and_busiest_hosts(tmp_path:
         assert found["refusals"] == {reason: reasons.count(reason) for reason in set(reasons)}
         assert found["waiting"] == 0
         host, pages = next(iter(found["busiest"].items()))
-        assert pages == len(list((w.root / "links" / host).iterdir()))
+        assert pages == len(list((w.root / "htmls" / host).iterdir()))
         text = crawler("status", str(w.root))
         assert f"{found['pages']:,}" in text
         assert host in text

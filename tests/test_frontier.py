@@ -24,10 +24,11 @@ from crawler import frontier as frontier_module
 from crawler import urls
 from crawler import worker as worker_module
 from crawler.config import Settings
+from crawler.desk import Done
 from crawler.errors import StoreAway
 from crawler.files import Files
 from crawler.frontier import Frontier, from_lines, to_lines
-from crawler.housekeeping import Done, House
+from crawler.housekeeping import House
 from crawler.machine import Machine, Plan
 from crawler.records import Failure, Page, Reading, Try
 from crawler.seeds import Seeds
@@ -114,17 +115,6 @@ peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 print(peak, table.waiting, f"loaded in {loaded - began:.0f} s, first URL after {(first - loaded) * 1000:.0f} ms,",
       f"then {(last - first) * 2500:.0f} us each")
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def million(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str] | None]:
-    """The test of size takes as long as all others together: it begins with the first of them, if it is wanted."""
-    if not any(item.name.startswith("test_a_million") for item in request.session.items):
-        yield None
-        return
-    with subprocess.Popen([sys.executable, "-c", MILLION], stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
 
 
 # ---- batches
@@ -896,10 +886,9 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
 # ---- size
 
 
-def test_a_million_urls_take_less_than_300_megabytes(million: subprocess.Popen[str]) -> None:
-    printed, _ = million.communicate()
-    peak, waiting, words = printed.split(maxsplit=2)
+def test_a_million_urls_take_less_than_300_megabytes() -> None:
+    done = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=True)
+    peak, waiting, words = done.stdout.split(maxsplit=2)
     print(f"a million URLs of 500 hosts: {peak} MB at most, {words}")
-    assert million.returncode == 0
     assert int(waiting) == 1_000_000
     assert int(peak) < 300

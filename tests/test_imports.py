@@ -18,7 +18,8 @@ ROWS = [
     ["files", "config", "politeness", "robots", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "shards", "fetch"],
-    ["rehydrate", "housekeeping", "report"],
+    ["rehydrate", "desk", "report"],
+    ["housekeeping"],
     ["begin", "worker"],
     ["machine"],
     ["web_expected"],  # the embedded web knows nothing of the crawler but its folder
@@ -111,4 +112,4 @@ def test_only_a_few_modules_print(module: str) -> None:
 def test_only_a_few_modules_start_threads_or_processes() -> None:
     starters = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Popen"}
     found = {module for module in modules() for _, name in calls(module) if name in starters}
-    assert found == {"housekeeping", "worker", "machine", "fetch_requests", "web_server"}
+    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "web_server"}
