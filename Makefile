@@ -22,7 +22,7 @@ demo: $(READY) ## crawl an embedded web with four workers into demo/store, and p
 	@$(BIN)/crawler status demo/store
 
 test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
-	@$(BIN)/python -m pytest -n 4 $(ARGS)
+	@$(BIN)/python -m pytest -n 6 --dist worksteal $(ARGS)
 
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
 	$(BIN)/ruff check .
