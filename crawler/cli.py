@@ -186,7 +186,7 @@ def run_crawl(options: argparse.Namespace) -> int:
         log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
     root = options.store.absolute()
     plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
-    code, said = _last_word(root, Machine(plan, settings).run())
+    code, said = _last_word(options.store, Machine(plan, settings).run())
     if not options.quiet:
         print(said)
     return code
