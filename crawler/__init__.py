@@ -10,7 +10,8 @@ next: it is the life of a URL.
     politeness, robots, parse              pure: a host's pace, its rules, a page's links
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
-    seeds, frontier, shards                what the user named; batches and hand-over; who owns what, who is alive
+    seeds, frontier                        what the user named; batches, hand-over, inbox, tidy
+    trace, shards                          who died on this machine; who owns what, who is alive, when all is done
     rehydrate, report, desk                the frontier made again; how a crawl stands; what a worker's visitors share
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL

@@ -7,21 +7,17 @@ of another machine is read: a worker is dead when its pulse has stood still for 
 from __future__ import annotations
 
 import json
-import os
 import random
-import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from crawler.config import Settings
 from crawler.files import Files
 from crawler.store import shard_name, to_json
+from crawler.trace import Trace
 
 FREE = "free"
 END = "end"
@@ -304,56 +300,3 @@ def read_counters(files: Files) -> list[dict[str, Any]]:
         with suppress(ValueError, TypeError):  # gone since the listing, or not one of ours
             counters.append({**json.loads(files.get(pulse.name) or b""), "pulse": pulse})
     return counters
-
-
-class Trace:
-    """What a worker leaves on its machine's own disk: a lock that ends with it, and its last counters.
-
-    So after a crash the same machine need not wait to know who is dead, and nothing is missing from the counts. It says
-    nothing of workers on other machines; those are watched.
-    """
-
-    def __init__(self, id: str) -> None:
-        self._path = self._of(id)
-        self._lock = FileLock(self._path, timeout=0, thread_local=False)
-        with suppress(OSError):  # without a trace, the others wait for their patience to end
-            self._lock.acquire()
-
-    def note(self, counters: dict[str, Any]) -> None:
-        """Note counters that the next pulse would have shown."""
-        fresh = self._path.with_suffix(".new")
-        with suppress(OSError):  # a full or a cleaned disk of this machine's own: the next pulse will do
-            fresh.write_bytes(to_json(counters))
-            fresh.rename(self._path.with_suffix(".json"))
-            os.utime(self._path)  # programs that clean up go by age
-
-    def wipe(self) -> None:
-        """The worker has ended in good order."""
-        self._lock.release()
-        self.forget(self._path.stem)
-
-    @classmethod
-    def of_the_dead(cls, id: str) -> tuple[bool, bytes | None]:
-        """(whether a worker ran on this machine and is gone, its last counters)."""
-        path = cls._of(id)
-        try:
-            note = path.with_suffix(".json").read_bytes() if path.with_suffix(".json").exists() else None
-            if not path.exists():  # it ended by itself, if it says so; or somebody has cleaned up
-                return note is not None and b'"ended": true' in note, note
-            with FileLock(path, timeout=0):
-                return True, note
-        except (Timeout, OSError):
-            return False, None
-
-    @classmethod
-    def forget(cls, id: str) -> None:
-        """Remove a trace that has told all it can."""
-        for suffix in (".lock", ".json", ".new"):
-            cls._of(id).with_suffix(suffix).unlink(missing_ok=True)
-
-    @staticmethod
-    def _of(id: str) -> Path:
-        folder = Path(tempfile.gettempdir()) / f"crawler-{os.getuid()}"
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        return folder / f"{id}.lock"

@@ -17,7 +17,8 @@ ROWS = [
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
-    ["seeds", "frontier", "shards", "fetch"],
+    ["seeds", "frontier", "trace", "fetch"],
+    ["shards"],
     ["rehydrate", "desk", "report"],
     ["housekeeping"],
     ["begin", "worker"],
@@ -35,7 +36,7 @@ ROW = {module: number for number, row in enumerate(ROWS) for module in row}
 # Who may ask the operating system for files, and why.
 TOUCHES_FILES = {
     "files": "the store",
-    "shards": "Trace, on the machine's own disk",
+    "trace": "the machine's own disk",
     "begin": "the store's root folder",
     "store": "whether the root folder is there",
     "cli": "the user's own files",
