@@ -215,7 +215,7 @@ def test_make_alone_lists_every_target_with_what_it_does_and_does_nothing_else()
     make = shutil.which("make")
     if not make:
         pytest.skip("make is not here")
-    done = subprocess.run([make], cwd=TOP, env=environment(), capture_output=True, text=True)
+    done = subprocess.run([make, "--no-print-directory"], cwd=TOP, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     listed = dict(re.findall(r"^  make (\w+) +(\S.*)$", done.stdout, re.MULTILINE))
     text = (TOP / "Makefile").read_text("utf-8")
