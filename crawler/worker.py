@@ -65,9 +65,7 @@ class Worker:
         self.fetcher = Fetcher(config.terms(settings))
         self.wants = wants(settings)
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
-        self._down: OrderedDict[str, int] = (
-            OrderedDict()
-        )  # hosts whose robots.txt cannot be had, and how often we tried
+        self._down: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
         self._lock = threading.Lock()
 
     def run(self, threads: int) -> None:
