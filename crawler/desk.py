@@ -72,6 +72,7 @@ class Desk:
         self._complaints = 0
         self._unsynced: set[str] = set()
         self._away_since: float | None = None
+        self._sure = True
         self._born = time.time()
         self._survey: dict[str, Any] = {}
         self._next_survey = 0.0
@@ -101,9 +102,20 @@ class Desk:
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
-        if self.outcome or self._away_since or not self.shards.is_sure() or self.slate.draining:
+        if self.outcome or self._away_since or not self._is_sure() or self.slate.draining:
             return True
         return self.table.taken >= 2 * self.threads or self._limit_is_near()
+
+    def _is_sure(self) -> bool:
+        """Whether nobody can believe us dead yet; a mount that hangs is no error, so it is said here."""
+        sure = self.shards.is_sure()
+        if not sure and self._sure:
+            half = self.settings.patience / 2
+            log.warning("pausing: no sign of life could be given for %.0f s; is the mount hanging?", half)
+        elif sure and not self._sure:
+            log.warning("going on: the store takes signs of life again")
+        self._sure = sure
+        return sure
 
     def _limit_is_near(self) -> bool:
         """Announce one more page before counting, so that two workers who look at once both see both."""

@@ -9,15 +9,15 @@ from contextlib import suppress
 
 from crawler.config import Settings
 from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
-from crawler.errors import DiskFull, StoreAway, StoreError
+from crawler.errors import StoreAway, StoreError
 from crawler.logs import log
 from crawler.seeds import Seeds
 from crawler.shards import read_counters
 from crawler.slate import Slate
 from crawler.store import Store
 
-FLUSH = 0.3  # seconds that a page waits for others to be flushed with
-QUICK = 0.2  # seconds between looks and between beats when the end is near
+LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
+QUICK = 0.2  # the same while one is idle, and between looks and between beats when the end is near
 TIDY = 5.0
 GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away
 
@@ -80,7 +80,8 @@ class House(Desk):
         return QUICK if self._near_the_end() else self.settings.pulse
 
     def _flush_if_due(self) -> None:
-        old = time.monotonic() - self._first_done > FLUSH
+        lot = QUICK if self.shards.any_idle() else LEISURE
+        old = time.monotonic() - self._first_done > lot
         if self._full.is_set() or self.outcome or self.slate.draining or (old and self._is_unflushed()):
             self.flush()
 
@@ -96,24 +97,32 @@ class House(Desk):
 
     def _balance(self) -> None:
         gained, unwanted = self.shards.balance(self.frontier.owned | self._leaving)
-        for shard in gained:
-            self.frontier.own(shard)
-        for shard in set(unwanted) - self._leaving:
-            self.frontier.hold(shard)
-            self._leaving.add(shard)
-        if gained or unwanted:
-            log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(unwanted))
-        for shard in [shard for shard in self._leaving if not self.table.in_flight(shard)]:
-            self._give_back(shard)
+        if gained:
+            self._gain(gained)
+        new = set(unwanted) - self._leaving
+        self.frontier.hold(new)
+        self._leaving |= new
+        self.frontier.doors = self.shards.doors
+        if gained or new:
+            log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(new))
+        self._give_back({shard for shard in self._leaving if not self.table.in_flight(shard)})
 
-    def _give_back(self, shard: int) -> None:
+    def _gain(self, gained: dict[int, bool]) -> None:
+        """Shards are ours: know which hosts others have asked before any of their URLs can be taken."""
+        inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
+        self.frontier.own(gained, inherited, self.store.past())
+        self._next_tidy = 0.0  # what was inherited is written anew at once
+
+    def _give_back(self, shards: set[int]) -> None:
+        if not shards:
+            return
+        self.flush()
+        self._bring_nearer()
         self.sync_records()
-        if self.shards.owns(shard):
-            with suppress(DiskFull):  # then it stays untidy, which is no loss
-                self.frontier.tidy(shard, all_of_it=True)
-        self.frontier.disown(shard)
-        self.shards.release(shard)
-        self._leaving.discard(shard)
+        self.frontier.disown(shards, [shard for shard in shards if not self.shards.owns(shard)])
+        for shard in shards:
+            self.shards.release(shard)
+        self._leaving -= shards
 
     def _tidy(self) -> None:
         self.sync_records()
@@ -198,8 +207,12 @@ class House(Desk):
             self.flush()
         self._next_survey = 0.0
         last = self.counters()
-        for shard in [*self.frontier.owned, *self._leaving]:
+        mine = self.frontier.owned | self._leaving
+        try:
+            self._give_back(mine)
+        except StoreError:  # no room to sort it, say: whoever has its folders next hands on what is not for them
             with suppress(StoreError):
-                self._give_back(shard)
+                for shard in mine:
+                    self.shards.release(shard)
         with suppress(StoreError):
             self.shards.say_goodbye({**last, "shards": 0})

@@ -157,7 +157,7 @@ class Machine:
                 if self._guilt[url] >= GUILT:
                     store.put_refusal(url, Failure(url, "worker-died"), int(attempt) + 1)
                 else:
-                    frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.time() + 2 * place)])
+                    frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.monotonic() + 2 * place)])
             frontier.flush()
 
     def _blame(self, row: int) -> int:

@@ -118,6 +118,7 @@ class Shards:
         self.pulse = Pulse(self.me, 0)
         self.born = self.beaten = time.monotonic()
         self.trace = Trace(self.me)
+        self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Pulse] | None = None
 
@@ -157,8 +158,11 @@ class Shards:
 
     # ---- shards
 
-    def balance(self, mine: set[int]) -> tuple[list[int], list[int]]:
-        """(shards that are now ours, shards to give back), so that all live workers have a fair share."""
+    def balance(self, mine: set[int]) -> tuple[dict[int, bool], list[int]]:
+        """(shards that are now ours, shards to give back), so that all live workers have a fair share.
+
+        Of each gained shard it is said whether it was inherited: whoever had it did not give it back.
+        """
         self.files.freshen("shards")
         owners = self._owners()
         self._bury_the_dead(owners)
@@ -166,10 +170,19 @@ class Shards:
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
         over = sorted(mine - set(lost))[share:]
-        # Claimed before, but the mount went away before we could read it.
-        gained = [shard for shard, names in owners.items() if self.me in names and shard not in mine]
-        gained += self._gain(owners, share - len(mine) - len(gained))
+        # Claimed before, but the mount went away before we could read it: from whom, we do not know any more.
+        gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
+        gained |= self._gain(owners, share - len(mine) - len(gained))
+        self.doors = self._doors(owners)
         return gained, [*lost, *over]
+
+    def _doors(self, owners: dict[int, set[str]]) -> dict[int, int]:
+        """For each shard that has an owner, the first shard of that owner."""
+        firsts: dict[str, int] = {}
+        for shard in sorted(owners):
+            for name in owners[shard]:
+                firsts.setdefault(name, shard)
+        return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}
 
     def _owners(self) -> dict[int, set[str]]:
         owners: dict[int, set[str]] = {}
@@ -187,15 +200,16 @@ class Shards:
         each, more = divmod(self.count, max(len(alive), self.crowd))
         return each + (alive.index(self.me) < more)
 
-    def _gain(self, owners: dict[int, set[str]], wanted: int) -> list[int]:
-        gained: list[int] = []
+    def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
+        gained: dict[int, bool] = {}
         for shard in random.sample(sorted(owners), len(owners)):  # so that workers who start together seldom meet
             if len(gained) >= wanted:
                 break
             names = owners[shard]
             owner = next((name for name in names if name == FREE or self._is_dead(name)), None)
             if owner and len(names) == 1 and self.claim(shard, owner):
-                gained.append(shard)
+                gained[shard] = owner != FREE
+                owners[shard] = {self.me}
         return gained
 
     def claim(self, shard: int, owner: str = FREE) -> bool:
@@ -263,6 +277,10 @@ class Shards:
         return self.files.get(f"shards/{shard_name(shard)}@{self.me}") is not None
 
     # ---- the end
+
+    def any_idle(self) -> bool:
+        """Whether a live worker had nothing to do when last seen: it waits for what others find."""
+        return any(pulse.idle for pulse in self.watch.alive())
 
     def all_idle(self) -> bool:
         """Whether all live workers, by what we have seen, have nothing to do."""

@@ -214,7 +214,7 @@ from crawler.files import Files
 from crawler.shards import Shards
 shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, pulse=2.0, patience=30.0))
 shards.beat({"id": "killed", "pages": 3}, None)
-print(shards.balance(set())[0], flush=True)
+print(list(shards.balance(set())[0]), flush=True)
 sys.stdin.readline()
 shards.beat({"id": "killed", "pages": 4}, None)
 shards.trace.note({"id": "killed", "pages": 5})
@@ -288,7 +288,7 @@ def test_a_trace_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
 
 def test_a_trace_that_cannot_be_written_is_no_reason_to_stop(world: World) -> None:
     trace = Trace("12ab")
-    for path in (world.root / f"crawler-{os.getuid()}").iterdir():
+    for path in world.root.glob(f"crawler-{os.getuid()}-*/*"):
         path.unlink()
     (world.root / f"crawler-{os.getuid()}").rmdir()
     trace.note({"pages": 1})
