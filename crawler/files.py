@@ -198,11 +198,20 @@ class Files:
         """
         home = name.rpartition("/")[0]
         top = home.partition("/")[0]
+        try:
+            if home != top:  # else the folder that is missing may be the store
+                return self._make_folder(home)
+        except FileNotFoundError:
+            pass
         if not self._is_there("README"):
             raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
         for folder in dict.fromkeys((top, home)):
-            with suppress(FileExistsError):
-                os.mkdir(self._path(folder))
+            self._make_folder(folder)
+        return None
+
+    def _make_folder(self, folder: str) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(self._path(folder))
 
     def _is_there(self, name: str) -> bool:
         try:

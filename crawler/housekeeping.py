@@ -12,12 +12,13 @@ from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
 from crawler.errors import StoreAway, StoreError
 from crawler.logs import log
 from crawler.seeds import Seeds
-from crawler.shards import read_counters
+from crawler.shards import ALL, read_counters
 from crawler.slate import Slate
 from crawler.store import Store
 
 LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
 QUICK = 0.2  # the same while one is idle, and between looks and between beats when the end is near
+SELDOM = 4  # looks at the other workers for one into all inboxes
 TIDY = 5.0
 GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away
 
@@ -29,7 +30,8 @@ class House(Desk):
         super().__init__(store, settings, seeds, slate, row, machine)
         self._leaving: set[int] = set()
         self._looked = self._next_tidy = 0.0
-        self._vouched = -1
+        self._looks = 0
+        self._vouched, self._thorough = -1, False
         self._parent = os.getppid()
 
     # ---- the housekeeper
@@ -39,7 +41,7 @@ class House(Desk):
         try:
             self.insist(self.seeds.refresh)
             self.insist(self._count_elsewhere)
-            self.insist(self.shards.beat, self.counters(), None)
+            self.insist(self.shards.beat, self.counters(), "")
         except Stopped:
             self.closed = True
             return
@@ -89,11 +91,22 @@ class House(Desk):
         """Look into the inboxes and at the other workers."""
         beat = self.shards.pulse.beat
         idle = self._is_idle()
-        for shard in list(self.frontier.owned):
-            self.frontier.read_inbox(shard, fresh=idle)
+        thorough = idle and self.shards.all_idle()
+        self._read_inboxes(idle, thorough)
         self._balance()
         if idle and self._is_idle():
-            self._vouched = beat
+            self._vouched, self._thorough = beat, thorough
+
+    def _read_inboxes(self, idle: bool, thorough: bool) -> None:
+        """Others leave what is for us in our first shard's folder: the rest is looked into now and then.
+
+        When all are idle, each look is into all of them, for it decides on the end.
+        """
+        self._looks += 1
+        for shard in sorted(self.frontier.owned):
+            door = shard == min(self.frontier.owned)
+            if door or thorough or self._looks % SELDOM == 0:
+                self.frontier.read_inbox(shard, fresh=door or idle)
 
     def _balance(self) -> None:
         gained, unwanted = self.shards.balance(self.frontier.owned | self._leaving)
@@ -166,7 +179,8 @@ class House(Desk):
 
     def _beat(self) -> None:
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
-        if not self.shards.beat(self.counters(), self.table.arrivals if vouched else None):
+        mark = f"{self.table.arrivals}{ALL if self._thorough else ''}" if vouched else ""
+        if not self.shards.beat(self.counters(), mark):
             log.warning("this worker was silent for too long and was replaced; it begins anew")
             self.outcome = BURIED
         elif vouched and self.shards.all_is_done():

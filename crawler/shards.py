@@ -21,11 +21,15 @@ from crawler.trace import Trace
 
 FREE = "free"
 END = "end"
+ALL = ".all"
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone."""
+    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone.
+
+    `id@n.k.all` is idle, and has looked into all its inboxes since its last beat.
+    """
 
     id: str
     beat: int
@@ -46,7 +50,7 @@ class Pulse:
     @property
     def idle(self) -> bool:
         """Whether the worker had nothing to do at this beat."""
-        return self.mark.isdigit()
+        return self.mark.removesuffix(ALL).isdigit()
 
 
 @dataclass(slots=True)
@@ -124,9 +128,9 @@ class Shards:
 
     # ---- the pulse
 
-    def beat(self, counters: dict[str, Any], idle_since: int | None) -> bool:
-        """Show a sign of life, and look at the others'; False when somebody has buried us."""
-        old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, "" if idle_since is None else str(idle_since))
+    def beat(self, counters: dict[str, Any], idle: str) -> bool:
+        """Show a sign of life (and that we are idle, by a mark), and look at the others'; False if we were buried."""
+        old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, idle)
         self.files.put(new.name, to_json(counters))
         self.trace.note(counters)
         if old.beat and not self.files.drop(old.name) and self._is_buried():
@@ -290,7 +294,7 @@ class Shards:
         """Whether the crawl is over: ask after each beat.
 
         Two looks are compared. If every live worker was idle at both, for the same (k-th) time, and has beaten twice in
-        between, then all were idle all the while, nobody handed anything over, and each has read its inbox and
+        between, then all were idle all the while, nobody handed anything over, and each has read all its inboxes and
         found nothing. Every shard must belong to one of them, so that every inbox was read.
         """
         now = {pulse.id: pulse for pulse in self.watch.alive()}
@@ -301,7 +305,7 @@ class Shards:
         if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
             self._before_end = now
             return False
-        return all(now[id].beat >= before[id].beat + 2 for id in now)
+        return all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now)
 
     def _all_owned(self, ids: set[str]) -> bool:
         owners = self._owners()

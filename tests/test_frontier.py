@@ -683,7 +683,7 @@ class Home:
         self.slate = Slate(get_context("spawn"), 1, 4)
         self.seeds = Seeds(self.store, self.settings)
         self.house = House(self.store, self.settings, self.seeds, self.slate, 0, "machine")
-        self.house.shards.beat(self.house.counters(), None)
+        self.house.shards.beat(self.house.counters(), "")
 
     def keep(self, url: str, depth: int, *links: str) -> None:
         """As if a visitor had brought a page."""
@@ -891,7 +891,7 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
     shard = mine.house.frontier.shard_of(A)
     (root / "workers" / "aaa@000001").write_text("{}")
     (root / "workers" / "bbb@000001").write_text("{}")
-    mine.house.shards.beat(mine.house.counters(), None)
+    mine.house.shards.beat(mine.house.counters(), "")
     mine.house._balance()  # three workers and two shards: we come last, and have too many
     assert mine.house._leaving == {shard}
     assert (root / "shards" / f"{shard:03d}@house").exists()
