@@ -100,6 +100,25 @@ class Files:
         if self.create(name):
             self.drop(name)
 
+    def clock(self, folder: str) -> float:
+        """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
+        name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
+        with self._trouble(name):
+            descriptor = self._open_new(name)
+            try:
+                return os.fstat(descriptor).st_mtime
+            finally:
+                os.close(descriptor)
+                os.unlink(self._path(name))
+
+    def written(self, name: str) -> float | None:
+        """When a file was written, by the clock that `clock` tells; None when there is none."""
+        with self._trouble(name):
+            try:
+                return os.stat(self._path(name)).st_mtime
+            except FileNotFoundError:
+                return None
+
     def drop(self, name: str) -> bool:
         """Remove a file; False if it was not there."""
         with self._trouble(name):

@@ -8,12 +8,13 @@ import time
 from contextlib import suppress
 
 from crawler.config import Settings
+from crawler.control import PAUSE, STOP
 from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.logs import log
 from crawler.seeds import Seeds
 from crawler.shards import read_counters
-from crawler.slate import Slate
+from crawler.slate import TOLD, Slate
 from crawler.store import Store
 
 FLUSH = 0.3  # seconds that a page waits for others to be flushed with
@@ -40,6 +41,7 @@ class House(Desk):
             self.insist(self.seeds.refresh)
             self.insist(self._count_elsewhere)
             self.insist(self.shards.beat, self.counters(), None)
+            self._heed()
         except Stopped:
             self.closed = True
             return
@@ -147,21 +149,32 @@ class House(Desk):
 
     def _rest_between_beats(self) -> float:
         """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
+        if self.paused:
+            return self.settings.pulse
         if self._vouched != self.shards.pulse.beat:
             return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
         return QUICK if self._near_the_end() else self.settings.pulse
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""
-        return not self.shards.pulse.idle or self.shards.all_idle()
+        return not self.paused and (not self.shards.pulse.idle or self.shards.all_idle())
 
     def _beat(self) -> None:
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
         if not self.shards.beat(self.counters(), self.table.arrivals if vouched else None):
             log.warning("this worker was silent for too long and was replaced; it begins anew")
             self.outcome = BURIED
-        elif vouched and self.shards.all_is_done():
+            return
+        self._heed()
+        if vouched and not self.paused and self.shards.all_is_done():
             self.outcome = self.outcome or OVER
+
+    def _heed(self) -> None:
+        """Do what operators say: their words are names among the pulses (see `control`)."""
+        self.paused = PAUSE in self.shards.words
+        self.slate.set(self.row, "paused", int(self.paused))
+        if self.machine + STOP in self.shards.words:
+            self.slate.drain(TOLD)
 
     def _is_idle(self) -> bool:
         """Nothing waiting, in flight, queued or unflushed."""

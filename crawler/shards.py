@@ -118,6 +118,7 @@ class Shards:
         self.pulse = Pulse(self.me, 0)
         self.born = self.beaten = time.monotonic()
         self.trace = Trace(self.me)
+        self.words: set[str] = set()  # names in workers/ that are no pulses: what operators and machines say
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Pulse] | None = None
 
@@ -134,7 +135,9 @@ class Shards:
         self.pulse = new
         self.beaten = time.monotonic()
         # We have just changed this folder, so this listing is a new one on every mount.
-        self.watch.look(self._pulses(), self.beaten)
+        names = self.files.names("workers")
+        self.words = {name for name in names if "@" not in name}
+        self.watch.look(filter(None, map(Pulse.of, names)), self.beaten)
         return True
 
     def _is_buried(self) -> bool:
@@ -292,11 +295,14 @@ class Shards:
 
 def read_counters(files: Files) -> list[dict[str, Any]]:
     """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
-    newest: dict[str, Pulse] = {}
-    for pulse in sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat):
-        newest[pulse.id] = pulse
-    counters = []
-    for pulse in newest.values():
-        with suppress(ValueError, TypeError):  # gone since the listing, or not one of ours
-            counters.append({**json.loads(files.get(pulse.name) or b""), "pulse": pulse})
-    return counters
+    counters: dict[str, dict[str, Any]] = {}
+    for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
+        pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
+        newest = {pulse.id: pulse for pulse in pulses if pulse.id not in counters}
+        texts = {pulse: files.get(pulse.name) for pulse in newest.values()}
+        for pulse, text in texts.items():
+            with suppress(ValueError, TypeError):  # not one of ours
+                counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
+        if None not in texts.values():
+            break
+    return list(counters.values())
