@@ -1,7 +1,7 @@
 """An operator's word to the machines at work: stop, pause, resume.
 
-A word is a name in `workers/`, because every worker lists that folder with each pulse anyway: `workers/pause` is for all,
-`workers/<machine>.stop` for one machine. Ids are random and new with each run, so an old stop never hurts a later one.
+A word is a name in `workers/`, because every worker lists that folder with each pulse anyway: `workers/pause` is for
+all, `workers/<machine>.stop` for one machine. Ids are random and new with each run, so an old stop never hurts a later one.
 
 What `stop` promises: every machine that had announced itself before `stop` listed the folder is told, whether its
 workers have started or not (`begin` announces it before anything that takes long). One that announces itself after is
@@ -84,7 +84,7 @@ def stop(store: Store, show: Show) -> bool:
     sweep(store.files)
     roster = look(store.files, settings)
     told = [machine for machine in roster.machines if machine["state"] != ENDED]
-    # One whose workers were all buried while it hung has no pulse, but may come back: it is told, though not waited for.
+    # One whose workers were all buried while it hung may come back: it is told, though nobody waits for it.
     for id in {machine["id"] for machine in told} | set(announced(store.files)):
         store.files.create(f"workers/{id}{STOP}")
     if not told:

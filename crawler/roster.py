@@ -38,6 +38,7 @@ class Roster:
 
     machines: list[Facts]
     workers: list[Facts]
+    counters: list[Facts]  # what the workers say of themselves, as it is
 
     @property
     def at_work(self) -> list[Facts]:
@@ -81,7 +82,8 @@ def is_id(text: object) -> bool:
 def look(files: Files, settings: Settings, again: bool = True) -> Roster:
     """Who is there; `again` looks twice at what seems silent, which takes a little longer than a pulse."""
     clock = _clock(files)
-    workers = [_worker(files, found, clock, settings.patience) for found in read_counters(files)]
+    counters = read_counters(files)
+    workers = [_worker(files, found, clock, settings.patience) for found in counters]
     silent = [worker for worker in workers if worker["state"] == SILENT]
     if silent and again:
         time.sleep(1.5 * settings.pulse)
@@ -89,7 +91,7 @@ def look(files: Files, settings: Settings, again: bool = True) -> Roster:
     for worker in workers:
         del worker["pulse"]
     workers.sort(key=lambda worker: (worker["state"], worker["machine"], worker["id"]))
-    return Roster(_machines(files, workers, clock), workers)
+    return Roster(_machines(files, workers, clock), workers, counters)
 
 
 def _clock(files: Files) -> float:
@@ -125,7 +127,8 @@ def _look_again(files: Files, silent: list[Facts]) -> None:
     """A clock may be wrong; a pulse that goes on is not."""
     with suppress(StoreError):
         files.freshen("workers")
-    now = {pulse.id: pulse for pulse in map(Pulse.of, sorted(files.names("workers"))) if pulse}
+    pulses = filter(None, map(Pulse.of, files.names("workers")))
+    now = {pulse.id: pulse for pulse in sorted(pulses, key=lambda pulse: (pulse.beat, pulse.mark))}
     for worker in silent:
         pulse = now.get(worker["id"])
         if pulse and pulse.mark == END:
