@@ -67,7 +67,7 @@ def _who_takes_them(store: Store, settings: Settings) -> str:
     count = len(roster.look(store.files, settings, again=False).at_work)
     who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} at work" if count else "nobody is at work"
     if control.is_paused(store.files):
-        return f"{who}; `crawler resume {store.root}` goes on"
+        return f"{who}, but paused; `crawler resume {store.root}` goes on"
     return who if count else f"{who}; `crawler run {store.root}` goes on"
 
 

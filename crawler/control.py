@@ -1,7 +1,8 @@
 """An operator's word to the machines at work: stop, pause, resume.
 
 A word is a name in `workers/`, because every worker lists that folder with each pulse anyway: `workers/pause` is for
-all, `workers/<machine>.stop` for one machine. Ids are random and new with each run, so an old stop never hurts a later one.
+all, `workers/<machine>.stop` for one machine. Ids are random and new with each run, so an old stop never hurts a
+later one.
 
 What `stop` promises: every machine that had announced itself before `stop` listed the folder is told, whether its
 workers have started or not (`begin` announces it before anything that takes long). One that announces itself after is

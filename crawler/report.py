@@ -24,7 +24,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     roster = look(store.files, settings, again)
     counters = roster.counters
     alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
-    refusals = sum((Counter(found.get("refusals", {})) for found in counters), Counter())
+    refusals: Counter[str] = sum((Counter(found.get("refusals", {})) for found in counters), Counter())
     busiest: Counter[str] = Counter()
     for found in counters:
         for host, pages in found.get("busiest", ()):
@@ -51,7 +51,7 @@ def _backlog(store: Store, shards: int) -> int:
 def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     """A status for people; each worker is shown when there are few, or `verbose`."""
     refused = ", ".join(f"{printable(reason)} {count:,}" for reason, count in found["refusals"].items())
-    rate = f", {found['rate']:g} pages a second" if found["rate"] else ""
+    rate = f", {found['rate']:.1f} a second" if found["rate"] else ""
     lines = [
         f"{'pages':<10}{found['pages']:>12,}   {_megabytes(found['bytes'])}{rate}",
         f"{'redirects':<10}{found['redirects']:>12,}",
@@ -102,7 +102,7 @@ def _standing(member: Facts) -> str:
     if member["state"] != ALIVE:
         return seen
     return (
-        f"{seen}, {member['rate']:g} pages a second, {many(member['pages'], 'page')}, "
+        f"{seen}, {member['rate']:.1f} pages a second, {many(member['pages'], 'page')}, "
         f"{member['waiting']:,} waiting, {member['flying']:,} in flight, {many(member['shards'], 'shard')}"
     )
 

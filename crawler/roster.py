@@ -112,6 +112,7 @@ def _worker(files: Files, found: Facts, clock: float, patience: float) -> Facts:
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
         **{name: _number(found, name) for name in NUMBERS},
+        **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),
         "state": state,
         "pulse": pulse,
