@@ -139,9 +139,8 @@ def test_a_machine_whose_workers_have_not_started_yet_is_told_too(tmp_path: Path
 def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "0.5") as running:
         w.until(6, LONG)
-        assert "1 machine stops asking" in control.pause(
-            Store(w.root)
-        )  # in this process, which is quicker than the crawl
+        # In this process, because that is quicker than the crawl.
+        assert "1 machine stops asking" in control.pause(Store(w.root))
         rest(w)
         assert "paused already" in told(w, "pause")
         asked, before = len(w.log), beats(w)
