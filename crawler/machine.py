@@ -209,7 +209,7 @@ class Machine:
     def _exit_code(self) -> int:
         if set(self._outcomes) == {desk.OVER}:
             return errors.OVER
-        if self._signals or self._outcomes[desk.STOPPED]:
+        if self._signals or self.slate.told or self._outcomes[desk.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
         return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
 
