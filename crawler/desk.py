@@ -81,7 +81,7 @@ class Desk:
     def take(self, visitor: int) -> tuple[Try, Host] | None:
         """1. The next URL that is due, or None after a short wait."""
         with self._news:
-            must_wait = self._must_wait()
+            must_wait = self.paused or self._must_wait()
             taken = None if must_wait else self.frontier.take()
             self._show_flying()
             if taken is None:
@@ -103,7 +103,7 @@ class Desk:
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
-        if self.outcome or self.paused or self._away_since or not self.shards.is_sure() or self.slate.draining:
+        if self.outcome or self._away_since or not self.shards.is_sure() or self.slate.draining:
             return True
         return self.table.taken >= 2 * self.threads or self._limit_is_near()
 

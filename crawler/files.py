@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,13 +104,11 @@ class Files:
     def clock(self, folder: str) -> float:
         """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
         name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
-        with self._trouble(name):
-            descriptor = self._open_new(name)
-            try:
-                return os.fstat(descriptor).st_mtime
-            finally:
-                os.close(descriptor)
-                os.unlink(self._path(name))
+        self.create(name)
+        try:
+            return self.written(name) or time.time()
+        finally:
+            self.drop(name)
 
     def written(self, name: str) -> float | None:
         """When a file was written, by the clock that `clock` tells; None when there is none."""
