@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -129,6 +130,23 @@ class Files:
             if error.errno not in NO_NODES:
                 raise
             os.close(os.open(path, NEW, 0o600))
+
+    def clock(self, folder: str) -> float:
+        """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
+        name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
+        self.create(name)
+        try:
+            return self.written(name) or time.time()
+        finally:
+            self.drop(name)
+
+    def written(self, name: str) -> float | None:
+        """When a file was written, by the clock that `clock` tells; None when there is none."""
+        with self._trouble(name):
+            try:
+                return os.stat(self._path(name)).st_mtime
+            except FileNotFoundError:
+                return None
 
     def drop(self, name: str) -> bool:
         """Remove a file; False if it was not there."""

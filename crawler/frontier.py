@@ -157,8 +157,7 @@ class Frontier:
         self._taken_over.update((shard, time.monotonic()) for shard in inherited)
         for shard in shards:
             self._batches.setdefault(shard, {})
-        for shard in shards:
-            self.read_inbox(shard, fresh=True)
+        self.read_inboxes(shards, fresh=True)
 
     def _of_shards(self, past: Iterable[tuple[str, int]], shards: list[int]) -> list[tuple[str, int, int]]:
         """Of hosts with a past those that are in these shards, with their shard; all of them where hosts are split."""
@@ -167,17 +166,21 @@ class Frontier:
         placed = ((host, urls.shard_of_key(urls.key(host), self.shards), bits) for host, bits in past)
         return [found for found in placed if found[1] in shards]
 
-    def read_inbox(self, shard: int, fresh: bool) -> None:
-        """Read the batches of a shard that are new; `fresh` when the listing must not be an old one."""
-        if fresh:
-            self.files.freshen(folder(shard))
-        news = sorted(set(self.files.names(folder(shard))) - self._batches[shard].keys())
+    def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
+        """Read the batches of shards that are new; `fresh` when the listings must not be old ones."""
+        listed = list(self._run(lambda shard: (shard, self._names(shard, fresh)), shards))
+        news = [(shard, name) for shard, names in listed for name in sorted(names - self._batches[shard].keys())]
         if news and self._before_news:
             self._before_news()
-        for name in news:
+        for shard, name in news:
             data = self.files.get(f"{folder(shard)}/{name}")
             if data is not None:
                 self._take_in(shard, name, from_lines(data))
+
+    def _names(self, shard: int, fresh: bool) -> set[str]:
+        if fresh:
+            self.files.freshen(folder(shard))
+        return set(self.files.names(folder(shard)))
 
     def _take_in(self, home: int, name: str, tries: Iterable[Try]) -> None:
         """Take a batch in a folder of ours into the table; what is not for us is handed on by the next flush."""
@@ -222,7 +225,7 @@ class Frontier:
         Its last owner may only be asleep in the middle of tidying, and remove the batches that it knew when it wakes.
         """
         if shard in self._unsafe:
-            self.read_inbox(shard, fresh=True)
+            self.read_inboxes([shard], fresh=True)
             self._merge(shard, set(self._batches[shard].values()))
             self._unsafe.discard(shard)
 

@@ -8,12 +8,13 @@ import time
 from contextlib import suppress
 
 from crawler.config import Settings
+from crawler.control import PAUSE, STOP
 from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
 from crawler.errors import StoreAway, StoreError
 from crawler.logs import log
 from crawler.seeds import Seeds
 from crawler.shards import ALL, read_counters
-from crawler.slate import Slate
+from crawler.slate import TOLD, Slate
 from crawler.store import Store
 
 LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
@@ -42,6 +43,7 @@ class House(Desk):
             self.insist(self.seeds.refresh)
             self.insist(self._count_elsewhere)
             self.insist(self.shards.beat, self.counters(), "")
+            self._heed()
         except Stopped:
             self.closed = True
             return
@@ -103,10 +105,10 @@ class House(Desk):
         When all are idle, each look is into all of them, for it decides on the end.
         """
         self._looks += 1
-        for shard in sorted(self.frontier.owned):
-            door = shard == min(self.frontier.owned)
-            if door or thorough or self._looks % SELDOM == 0:
-                self.frontier.read_inbox(shard, fresh=door or idle)
+        shards = sorted(self.frontier.owned)
+        self.frontier.read_inboxes(shards[:1], fresh=True)
+        if thorough or self._looks % SELDOM == 0:
+            self.frontier.read_inboxes(shards[1:], fresh=idle)
 
     def _balance(self) -> None:
         gained, unwanted = self.shards.balance(self.frontier.owned | self._leaving)
@@ -169,13 +171,15 @@ class House(Desk):
 
     def _rest_between_beats(self) -> float:
         """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
+        if self.paused:
+            return self.settings.pulse
         if self._vouched != self.shards.pulse.beat:
             return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
         return QUICK if self._near_the_end() else self.settings.pulse
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""
-        return not self.shards.pulse.idle or self.shards.all_idle()
+        return not self.paused and (not self.shards.pulse.idle or self.shards.all_idle())
 
     def _beat(self) -> None:
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
@@ -183,8 +187,17 @@ class House(Desk):
         if not self.shards.beat(self.counters(), mark):
             log.warning("this worker was silent for too long and was replaced; it begins anew")
             self.outcome = BURIED
-        elif vouched and self.shards.all_is_done():
+            return
+        self._heed()
+        if vouched and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
             self.outcome = self.outcome or OVER
+
+    def _heed(self) -> None:
+        """Do what operators say: their words are names among the pulses (see `control`)."""
+        self.paused = PAUSE in self.shards.words
+        self.slate.set(self.row, "paused", int(self.paused))
+        if self.machine + STOP in self.shards.words:
+            self.slate.drain(TOLD)
 
     def _is_idle(self) -> bool:
         """Nothing waiting, in flight, queued or unflushed."""

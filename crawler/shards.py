@@ -123,6 +123,9 @@ class Shards:
         self.born = self.beaten = time.monotonic()
         self.trace = Trace(self.me)
         self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self.words: set[str] = set()  # names in workers/ that are no pulses: what operators and machines say
+        self._proof: dict[str, str] = {}  # the idle workers and their marks by which the crawl is over
+        self._heard: set[str] = set()  # the workers whose last words we have read
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Pulse] | None = None
 
@@ -139,7 +142,9 @@ class Shards:
         self.pulse = new
         self.beaten = time.monotonic()
         # We have just changed this folder, so this listing is a new one on every mount.
-        self.watch.look(self._pulses(), self.beaten)
+        names = self.files.names("workers")
+        self.words = {name for name in names if "@" not in name}
+        self.watch.look(filter(None, map(Pulse.of, names)), self.beaten)
         return True
 
     def _is_buried(self) -> bool:
@@ -156,7 +161,8 @@ class Shards:
     def say_goodbye(self, counters: dict[str, Any]) -> None:
         """Leave the counters behind under a name that nobody waits for."""
         self.trace.note({**counters, "ended": True})
-        self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(counters))
+        last = {**counters, "proof": self._proof} if self._proof else counters
+        self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(last))
         self.files.drop(self.pulse.name)
         self.trace.wipe()
 
@@ -305,7 +311,26 @@ class Shards:
         if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
             self._before_end = now
             return False
-        return all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now)
+        if not all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now):
+            return False
+        self._proof = {id: pulse.mark for id, pulse in now.items()}
+        return True
+
+    def others_know_the_end(self) -> bool:
+        """Whether one who has left has shown that the crawl is over, we being idle just as it saw us.
+
+        Else each would have to look twice again after another has left, and take its shards, one after the other.
+        """
+        for seen in list(self.watch.seen.values()):
+            id = seen.pulse.id
+            if seen.pulse.mark == END and id not in self._heard:
+                self._heard.add(id)
+                with suppress(ValueError, TypeError, AttributeError):
+                    proof = json.loads(self.files.get(seen.pulse.name) or b"").get("proof", {})
+                    if proof.get(self.me) in (self.pulse.mark, self.pulse.mark + ALL):
+                        self._proof = proof
+                        return True
+        return False
 
     def _all_owned(self, ids: set[str]) -> bool:
         owners = self._owners()
@@ -314,11 +339,14 @@ class Shards:
 
 def read_counters(files: Files) -> list[dict[str, Any]]:
     """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
-    newest: dict[str, Pulse] = {}
-    for pulse in sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat):
-        newest[pulse.id] = pulse
-    counters = []
-    for pulse in newest.values():
-        with suppress(ValueError, TypeError):  # gone since the listing, or not one of ours
-            counters.append({**json.loads(files.get(pulse.name) or b""), "pulse": pulse})
-    return counters
+    counters: dict[str, dict[str, Any]] = {}
+    for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
+        pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
+        newest = {pulse.id: pulse for pulse in pulses if pulse.id not in counters}
+        texts = {pulse: files.get(pulse.name) for pulse in newest.values()}
+        for pulse, text in texts.items():
+            with suppress(ValueError, TypeError):  # not one of ours
+                counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
+        if None not in texts.values():
+            break
+    return list(counters.values())

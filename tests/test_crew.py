@@ -75,7 +75,7 @@ class Crew(RuleBasedStateMachine):
 
     def look(self, worker: Frontier) -> None:
         for shard in list(worker.owned):
-            worker.read_inbox(shard, fresh=True)
+            worker.read_inboxes([shard], fresh=True)
         worker.flush()
 
     @rule(number=st.integers(0, 2), url=st.sampled_from(PAGES), depth=st.integers(0, 2))
@@ -237,7 +237,7 @@ def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_o
             heirs[0].tidy(0)
     assert on_disk(root).keys() == set(PAGES)
     heirs[0].tidy(0)
-    heirs[1].read_inbox(1, fresh=True)
+    heirs[1].read_inboxes([1], fresh=True)
     for number, heir in enumerate(heirs):
         own = {page for page in PAGES if heir.shard_of(page) == number}
         assert {task.url for _, _, task in heir.table.of_shards([number])} == own
@@ -261,7 +261,7 @@ def test_what_a_worker_keeps_and_what_it_gives_back_are_both_where_their_owner_l
         assert own in on_disk(root)[page], f"{page} of shard {own}"
     for kept in mine.owned:
         mine.tidy(kept)
-        mine.read_inbox(kept, fresh=True)
+        mine.read_inboxes([kept], fresh=True)
     assert {task.url for _, _, task in mine.table.of_shards([0, 1])} == {
         page for page in PAGES if mine.shard_of(page) == 1 - shard
     }

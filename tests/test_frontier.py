@@ -266,7 +266,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def look_into_the_inbox(self) -> None:
         for shard in self.mine.owned:
-            self.mine.read_inbox(shard, fresh=True)
+            self.mine.read_inboxes([shard], fresh=True)
 
     @rule()
     def take(self) -> None:
@@ -374,7 +374,7 @@ def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
     for shard in (0, 1):
         tidy(old, shard, most=1)  # ... but was only asleep in the middle of this
     for shard in (0, 1):
-        new.read_inbox(shard, fresh=True)
+        new.read_inboxes([shard], fresh=True)
         new.tidy(shard)
     assert new.table.waiting == 3
     assert len(on_disk(root)) == 3
@@ -387,7 +387,7 @@ def test_two_frontiers_of_one_name_do_not_replace_each_others_batches(root: Path
     for number in range(3, 7):
         add(pair[number % 2], Try(f"{A}{number}"))
     for shard in (0, 1):
-        pair[1].read_inbox(shard, fresh=True)
+        pair[1].read_inboxes([shard], fresh=True)
         tidy(pair[1], shard, most=1)
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(1, 7)}
     assert pair[1].table.waiting == 6
@@ -496,7 +496,7 @@ def test_a_url_is_given_out_once_however_often_it_is_handed_over(root: Path) -> 
         add(frontier_of(root, me), Try(A, 3), Try(A, 3))
     add(mine, Try(A, 2), Try(A, 4))
     for shard in (0, 1):
-        mine.read_inbox(shard, fresh=True)
+        mine.read_inboxes([shard], fresh=True)
     assert mine.table.waiting == 1
     assert take_all(mine.table) == [A]
     add(mine, Try(A, 1))
@@ -774,7 +774,7 @@ def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_ov
     for task in (Try(A, 1), Try(A + "2"), Try(A + "3")):
         add(frontier_of(root, "other"), task)
     for shard in (0, 1):
-        mine.read_inbox(shard, fresh=True)
+        mine.read_inboxes([shard], fresh=True)
         tidy(mine, shard, most)
     assert [task.depth for task, _ in mine.table.nearer] == [1]
     assert on_disk(root)[A].depth == 1, "nobody has handed its links over yet"
