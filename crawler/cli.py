@@ -254,9 +254,10 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
     refused = sum(found["refusals"].values())
+    waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
     return code, (
         f"{errors.EXIT_CODES[code].partition(';')[0]}; {found['pages']:,} pages, {found['redirects']:,} redirects, "
-        f"{refused:,} refusals, {found['waiting']:,} waiting in {root}"
+        f"{refused:,} refusals{waiting} in {root}"
     )
 
 

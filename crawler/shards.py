@@ -174,7 +174,7 @@ class Shards:
         Of each gained shard it is said whether it was inherited: whoever had it did not give it back.
         """
         self.files.freshen("shards")
-        owners = self._owners()
+        owners = read_owners(self.files, self.count)
         self._bury_the_dead(owners)
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
@@ -183,24 +183,8 @@ class Shards:
         # Claimed before, but the mount went away before we could read it: from whom, we do not know any more.
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
         gained |= self._gain(owners, share - len(mine) - len(gained))
-        self.doors = self._doors(owners)
+        self.doors = doors(owners)
         return gained, [*lost, *over]
-
-    def _doors(self, owners: dict[int, set[str]]) -> dict[int, int]:
-        """For each shard that has an owner, the first shard of that owner."""
-        firsts: dict[str, int] = {}
-        for shard in sorted(owners):
-            for name in owners[shard]:
-                firsts.setdefault(name, shard)
-        return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}
-
-    def _owners(self) -> dict[int, set[str]]:
-        owners: dict[int, set[str]] = {}
-        for name in self.files.names("shards"):
-            number, at, owner = name.partition("@")
-            if at and number.isdigit() and int(number) < self.count:
-                owners.setdefault(int(number), set()).add(owner)
-        return owners
 
     def _share(self) -> int:
         """As many shards as each live worker should have, the first ones in order of their ids one more."""
@@ -333,7 +317,7 @@ class Shards:
         return False
 
     def _all_owned(self, ids: set[str]) -> bool:
-        owners = self._owners()
+        owners = read_owners(self.files, self.count)
         return len(owners) == self.count and all(names <= ids for names in owners.values())
 
 
@@ -350,3 +334,22 @@ def read_counters(files: Files) -> list[dict[str, Any]]:
         if None not in texts.values():
             break
     return list(counters.values())
+
+
+def read_owners(files: Files, count: int) -> dict[int, set[str]]:
+    """Whose each shard is, by the names in `shards/`; more than one only after somebody has meddled with them."""
+    owners: dict[int, set[str]] = {}
+    for name in files.names("shards"):
+        number, at, owner = name.partition("@")
+        if at and number.isdigit() and int(number) < count:
+            owners.setdefault(int(number), set()).add(owner)
+    return owners
+
+
+def doors(owners: dict[int, set[str]]) -> dict[int, int]:
+    """For each shard that has an owner, the first shard of that owner: in its folder the owner looks most often."""
+    firsts: dict[str, int] = {}
+    for shard in sorted(owners):
+        for name in owners[shard]:
+            firsts.setdefault(name, shard)
+    return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}
