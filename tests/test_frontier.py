@@ -804,7 +804,7 @@ def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     visitor = threading.Thread(target=worker._visitor, args=(0,), daemon=True)
     visitor.start()
-    visitor.join(5)
+    visitor.join(300)
     assert mine.house.fault is full
     with pytest.raises(sqlite3.OperationalError):  # where the machine sees it, and makes another worker
         worker.run(0)
