@@ -231,6 +231,51 @@ def test_make_alone_lists_every_target_with_what_it_does_and_does_nothing_else()
     assert len(done.stdout.splitlines()) == len(listed)
 
 
+LUCK = """
+import os
+def test_a(): pass
+def test_b(): assert "PYTEST_XDIST_WORKER" not in os.environ, "beside others"
+def test_c(): assert {always}
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "always", "code", "again"),
+    [
+        ("", True, 0, "1 tests failed beside others; they run again alone:\ntests/test_luck.py::test_b\n"),
+        ("-v -k test_c", False, 1, "1 tests failed beside others; they run again alone:\ntests/test_luck.py::test_c\n"),
+        ("--no-such-flag", True, 4, None),
+    ],
+    ids=["luck", "no luck", "no tests"],
+)
+def test_what_fails_beside_others_has_one_more_chance_alone(
+    tmp_path: Path, args: str, always: bool, code: int, again: str | None
+) -> None:
+    make = shutil.which("make")
+    if not make:
+        pytest.skip("make is not here")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_luck.py").write_text(LUCK.format(always=always))
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests"]\naddopts = "-q"\n')
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / ".venv/.ready").touch()
+    kept = {name: value for name, value in environment().items() if not name.startswith(("PYTEST", "MAKE"))}
+    command = [
+        make,
+        "--no-print-directory",
+        "-f",
+        str(TOP / "Makefile"),
+        "test",
+        f"ARGS=-n 1 -p no:hypothesispytest {args}",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
+    assert done.returncode == (2 if code else 0), done.stdout + done.stderr
+    assert f"Error {code}" in done.stderr or not code
+    assert again in done.stdout if again else "run again" not in done.stdout
+
+
 def test_what_continuous_integration_runs_is_a_program_and_calls_the_targets_that_exist() -> None:
     run = TOP / ".ci/run"
     assert os.access(run, os.X_OK)
