@@ -220,7 +220,7 @@ sys.stdin.readline()
 shards.beat({"id": "killed", "pages": 4}, "")
 shards.trace.note({"id": "killed", "pages": 5})
 print("noted", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
