@@ -1,0 +1,201 @@
+"""Is this mount fit for a crawl? Each promise that `files` relies on is tried out, alone and between two machines.
+
+The tests run in a process of their own, because a call into a hung mount cannot be interrupted, not even by the end of the
+process: this one touches nothing on the mount, watches the other's signs of life, and always has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from _thread import interrupt_main
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from crawler import doctor_alone, doctor_pair, doctor_speed, errors
+from crawler.doctor_lobby import BUSY, Lobby
+from crawler.doctor_mount import SLOW, UNFIT, Finding, Mount, find_mount
+from crawler.errors import CrawlerError, DiskFull, StoreError
+
+HUNG = 30  # seconds without a sign of life: half of them stop a worker, all of them replace it
+LONGEST = 600  # seconds for all tests, above the waiting
+
+Tell = Callable[..., None]
+
+
+def examine(root: Path, wait: float) -> Iterator[Finding | str]:
+    """Each promise as it is found, and words for the operator in between; errors when nothing can be tested."""
+    sys.stdout.flush()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _be_the_child(str(root.absolute()), wait, writing)
+    os.close(writing)
+    try:
+        yield from _listen(reading, root, time.monotonic() + wait + LONGEST)
+    except KeyboardInterrupt:
+        _finish(reading)  # Ctrl-C reached the tests too, and they tidy up
+        raise
+    finally:
+        os.close(reading)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)  # and no waiting for it: it may hang
+
+
+def _listen(reading: int, root: Path, limit: float) -> Iterator[Finding | str]:
+    rest = b""
+    while True:
+        if not select.select([reading], [], [], HUNG)[0] or time.monotonic() > limit:
+            kind = find_mount(str(root.absolute())).kind
+            raise StoreError(
+                f"{root} does not answer: a call into the mount ({kind}) hangs for {HUNG} s; "
+                "see that its server is up and mount it again"
+            )
+        data = os.read(reading, 65536)
+        if not data:
+            raise CrawlerError("the tests ended without a word, which is a fault of the program; please report it")
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            told = json.loads(line)
+            if "end" in told:
+                return
+            yield from _understand(told)
+
+
+def _understand(told: dict[str, Any]) -> Iterator[Finding | str]:
+    if "error" in told:
+        error = CrawlerError(told["error"])
+        error.exit_code = told["code"]
+        raise error
+    if "say" in told:
+        yield str(told["say"])
+    if "promise" in told:
+        yield Finding(**told)
+
+
+def _finish(reading: int) -> None:
+    """Wait a little for the end of the tests."""
+    limit = time.monotonic() + 5
+    while time.monotonic() < limit and select.select([reading], [], [], 1)[0] and os.read(reading, 65536):
+        pass
+
+
+def _be_the_child(root: str, wait: float, writing: int) -> None:
+    """Run the tests and tell the parent; never returns."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def tell(**what: Any) -> None:
+        os.write(writing, json.dumps(what).encode() + b"\n")
+
+    def beat() -> None:
+        try:
+            tell()
+        except OSError:  # the parent was killed
+            interrupt_main()
+
+    code = 1
+    try:
+        _test(root, wait, tell, beat)
+        tell(end=True)
+        code = 0
+    except CrawlerError as error:
+        tell(error=str(error), code=error.exit_code)
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    finally:
+        if code and sys.exc_info()[0]:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        os._exit(code)
+
+
+def _test(root: str, wait: float, tell: Tell, beat: Callable[[], None]) -> None:
+    """All tests in their order."""
+    mount = _check_folder(root)
+    tell(**asdict(mount.finding()))
+    lobby = Lobby(root, beat)
+    try:
+        lobby.enter()
+        tell(**asdict(doctor_speed.room(lobby.files)))
+        if not wait:
+            lobby.state = BUSY
+        for promise, test in _alone(lobby, mount):
+            _tell_all(tell, promise, test)
+        if wait:
+            _tell_all(tell, "between", lambda: _with_another(lobby, mount, wait, tell))
+    finally:
+        lobby.leave()
+
+
+def _check_folder(root: str) -> Mount:
+    if not os.path.exists(root):
+        raise StoreError(f"{root} does not exist; is the mount there?")
+    if not os.path.isdir(root):
+        raise StoreError(f"{root} is a file, not a folder; name the store's folder")
+    mount = find_mount(os.path.realpath(root))
+    if mount.is_object_store():
+        raise StoreError(mount.refusal())
+    return mount
+
+
+def _alone(lobby: Lobby, mount: Mount) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
+    files, mine = lobby.files, lobby.me
+    yield "races", lambda: doctor_alone.races(files, f"{mine}/races", mount)
+    yield "names", lambda: iter([doctor_alone.names(files, f"{mine}/names")])
+    yield "listing", lambda: iter([doctor_alone.listing(files, f"{mine}/listing", mount)])
+    yield "replace", lambda: iter([doctor_alone.replaced(files, f"{mine}/replaced")])
+    yield "speed", lambda: doctor_speed.speeds(files, f"{mine}/speed")
+
+
+def _with_another(lobby: Lobby, mount: Mount, wait: float, tell: Tell) -> Iterator[Finding]:
+    if not lobby.look():
+        tell(say=f"run the same command on another machine within {wait:.0f} seconds to test between the two")
+    pair = lobby.meet(wait)
+    if pair:
+        tell(say="another machine is here: testing between the two")
+        yield from doctor_pair.between(lobby, pair, mount)
+    elif lobby.deaf:
+        seen = "another doctor lives in this folder, but does not see what we write there"
+        yield Finding("between", UNFIT, seen, mount.against_stale())
+    else:
+        tell(
+            say="no other machine came, so nothing was tested between machines; if one did run the same command, then it "
+            "has another folder mounted, or does not see new files in this one"
+        )
+
+
+def _tell_all(tell: Tell, promise: str, test: Callable[[], Iterator[Finding]]) -> None:
+    """A call that fails where it must not is a finding too, but for a full disk."""
+    try:
+        for finding in test():
+            tell(**asdict(finding))
+    except DiskFull:
+        raise
+    except StoreError as error:
+        tell(**asdict(Finding(promise, UNFIT, str(error))))
+
+
+def as_line(finding: Finding) -> str:
+    """A finding for people."""
+    advice = f"; {finding.advice}" if finding.advice else ""
+    return f"{finding.verdict:<6} {finding.promise:<18} {finding.seen}{advice}"
+
+
+def verdict(findings: list[Finding]) -> str:
+    """The last word."""
+    unfit, slow = (sum(finding.verdict == kind for finding in findings) for kind in (UNFIT, SLOW))
+    if unfit:
+        return f"unfit: {unfit} of {len(findings)} promises do not hold, so do not crawl on this mount"
+    return f"fit, but slow in {slow} of {len(findings)} lines" if slow else "fit"
+
+
+def exit_code(findings: list[Finding]) -> int:
+    """0 for a mount that is fit, even if slow."""
+    return errors.STORE if any(finding.verdict == UNFIT for finding in findings) else errors.OVER
