@@ -1,7 +1,7 @@
 """Is this mount fit for a crawl? Each promise that `files` relies on is tried out, alone and between two machines.
 
-The tests run in a process of their own, because a call into a hung mount cannot be interrupted, not even by the end of the
-process: this one touches nothing on the mount, watches the other's signs of life, and always has the last word.
+The tests run in a process of their own, because a call into a hung mount cannot be interrupted, not even by the end
+of the process: this one touches nothing on the mount, watches the other's signs of life, and has the last word.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -56,12 +57,12 @@ def _listen(reading: int, root: Path, limit: float) -> Iterator[Finding | str]:
         if not select.select([reading], [], [], HUNG)[0] or time.monotonic() > limit:
             kind = find_mount(str(root.absolute())).kind
             raise StoreError(
-                f"{root} does not answer: a call into the mount ({kind}) hangs for {HUNG} s; "
-                "see that its server is up and mount it again"
+                f"{root} does not answer: a call into this mount ({kind}) hangs; see that its server is up, "
+                "or mount it again"
             )
         data = os.read(reading, 65536)
         if not data:
-            raise CrawlerError("the tests ended without a word, which is a fault of the program; please report it")
+            raise _error("the tests were killed before their end; run them again", errors.STOPPED)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             told = json.loads(line)
@@ -72,25 +73,33 @@ def _listen(reading: int, root: Path, limit: float) -> Iterator[Finding | str]:
 
 def _understand(told: dict[str, Any]) -> Iterator[Finding | str]:
     if "error" in told:
-        error = CrawlerError(told["error"])
-        error.exit_code = told["code"]
-        raise error
+        raise _error(told["error"], told["code"])
     if "say" in told:
         yield str(told["say"])
     if "promise" in told:
         yield Finding(**told)
 
 
+def _error(sentence: str, code: int) -> CrawlerError:
+    error = CrawlerError(sentence)
+    error.exit_code = code
+    return error
+
+
 def _finish(reading: int) -> None:
     """Wait a little for the end of the tests."""
-    limit = time.monotonic() + 5
-    while time.monotonic() < limit and select.select([reading], [], [], 1)[0] and os.read(reading, 65536):
-        pass
+    limit = time.monotonic() + 15
+    while time.monotonic() < limit:
+        if select.select([reading], [], [], 1)[0] and not os.read(reading, 65536):
+            return
 
 
 def _be_the_child(root: str, wait: float, writing: int) -> None:
     """Run the tests and tell the parent; never returns."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    for descriptor in range(3):  # a child that hangs must not keep the user's pipe open
+        os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
 
     def tell(**what: Any) -> None:
         os.write(writing, json.dumps(what).encode() + b"\n")
@@ -101,29 +110,27 @@ def _be_the_child(root: str, wait: float, writing: int) -> None:
         except OSError:  # the parent was killed
             interrupt_main()
 
-    code = 1
-    try:
-        _test(root, wait, tell, beat)
-        tell(end=True)
-        code = 0
-    except CrawlerError as error:
-        tell(error=str(error), code=error.exit_code)
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
-    finally:
-        if code and sys.exc_info()[0]:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-        os._exit(code)
+    with suppress(BaseException):  # the parent hears of it, or is gone
+        try:
+            _test(root, wait, tell, beat)
+            tell(end=True)
+        except CrawlerError as error:
+            tell(error=str(error), code=error.exit_code)
+        except Exception:
+            tell(error=f"a fault of the program itself; please report it:\n{traceback.format_exc()}", code=errors.BUG)
+            raise
+    os._exit(0)
 
 
 def _test(root: str, wait: float, tell: Tell, beat: Callable[[], None]) -> None:
     """All tests in their order."""
     mount = _check_folder(root)
-    tell(**asdict(mount.finding()))
     lobby = Lobby(root, beat)
     try:
         lobby.enter()
-        tell(**asdict(doctor_speed.room(lobby.files)))
+        room = doctor_speed.room(lobby.files)
+        tell(**asdict(mount.finding()))
+        tell(**asdict(room))
         if not wait:
             lobby.state = BUSY
         for promise, test in _alone(lobby, mount):
@@ -166,8 +173,8 @@ def _with_another(lobby: Lobby, mount: Mount, wait: float, tell: Tell) -> Iterat
         yield Finding("between", UNFIT, seen, mount.against_stale())
     else:
         tell(
-            say="no other machine came, so nothing was tested between machines; if one did run the same command, then it "
-            "has another folder mounted, or does not see new files in this one"
+            say="no other machine came, so nothing was tested between machines; if one did run the same command, it "
+            "has another folder mounted, or new files in this one are not seen there"
         )
 
 

@@ -84,7 +84,8 @@ class Lobby:
     def leave(self) -> None:
         """Remove what we made, what killed doctors left, and the lobby if nobody else is in it."""
         self._over.set()
-        self._pulse.join(STILL)
+        if self._pulse.ident:
+            self._pulse.join(STILL)
         for id in [*self._dead(), self.me]:
             self._remove(id)
         with suppress(OSError):

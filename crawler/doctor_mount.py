@@ -84,8 +84,8 @@ class Mount:
     def refusal(self) -> str:
         """Why an object store is not tested at all."""
         return (
-            f"{self.point} is an object store behind FUSE ({self.kind} of {self.source}), where a rename is a copy and a "
-            f"removal, so two machines can both win one name; {ANOTHER}"
+            f"{self.point} is an object store behind FUSE ({self.kind} of {self.source}), where a rename is a copy and "
+            f"a removal, so two machines can both win one name; {ANOTHER}"
         )
 
     def finding(self) -> Finding:

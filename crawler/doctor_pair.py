@@ -1,6 +1,7 @@
 """What two machines find out together: the races between them, and when each sees what the other did.
 
-Both run the same steps at the same time. They talk through files in the leader's folder: `<step>-<id>`, each written once.
+Both run the same steps at the same time. They talk through files in the leader's folder, `say-<step>-<id>`, each
+written once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from crawler.files import Files
 
 ROUNDS = 100  # names that both want
 PAGES = 40  # files that each writes for the other
-STEP = 90  # seconds until the other's word is called unseen
+STEP = 60  # seconds until the other's word is called unseen
 CACHED = 25  # seconds: sshfs keeps a listing for 20
 LONG = 5  # seconds that a listing may be old without `freshen`
 
@@ -45,12 +46,12 @@ class Talk:
 
     def say(self, step: str, data: Any = None) -> None:
         """Leave a word for the other."""
-        self.files.put(f"{self.folder}/{step}-{self.me}", json.dumps({"word": data}).encode())
+        self.files.put(f"{self.folder}/say-{step}-{self.me}", json.dumps({"word": data}).encode())
 
     def heard(self, step: str) -> dict[str, Any] | None:
         """The other's word, if it is there and whole."""
         try:
-            found = json.loads(self.files.get(f"{self.folder}/{step}-{self.other}") or b"null")
+            found = json.loads(self.files.get(f"{self.folder}/say-{step}-{self.other}") or b"null")
         except ValueError:
             return None
         return found if isinstance(found, dict) else None
@@ -148,9 +149,7 @@ def _visibility(talk: Talk, mount: Mount) -> Iterator[Finding]:
         yield Finding("listings at rest", OK, seen.replace("they are ", "they are at most "))
 
 
-def _watch(
-    talk: Talk, how: str, look: Callable[[str], list[str]], limit: float
-) -> tuple[float | None, float | None]:
+def _watch(talk: Talk, how: str, look: Callable[[str], list[str]], limit: float) -> tuple[float | None, float | None]:
     """The delays of a new name and of a removed one; each machine makes its own and watches the other's."""
     files = talk.files
     mine, theirs = (f"{talk.folder}/{how}-{id}" for id in (talk.me, talk.other))
@@ -257,5 +256,5 @@ def _clocks(talk: Talk) -> Finding:
     after = time.time()
     ahead, error = theirs - (before + after) / 2, (after - before) / 2
     which = "ahead of" if ahead > 0 else "behind"
-    seen = f"the other machine's is {abs(ahead):.1f} s {which} ours, give or take {error:.1f} s; the crawl compares none"
+    seen = f"the other's is {abs(ahead):.1f} s {which} ours, give or take {error:.1f} s; the crawl compares none"
     return Finding("clocks", OK, seen)

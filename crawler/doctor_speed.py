@@ -21,7 +21,9 @@ LISTED = 100
 def room(files: Files) -> Finding:
     """Free bytes and inodes; nothing is tested on a disk that is full."""
     free, inodes = files.free()
-    seen = f"{free / 1e9:,.1f} GB and " + (f"{inodes:,} inodes free" if inodes < 1 << 62 else "uncounted inodes free")
+    inodes = inodes or 1 << 62  # the lobby was just made, so "none" means that they are not counted
+    size = f"{free / 1e9:,.1f} GB" if free > 1e9 else f"{free / 1e6:,.0f} MB"
+    seen = f"{size} and {f'{inodes:,}' if inodes < 1 << 62 else 'uncounted'} inodes free"
     if free < NEEDED[0] or inodes < NEEDED[1]:
         raise DiskFull(
             f"no room to test {files.root} ({seen}, {NEEDED[0] >> 20} MB and {NEEDED[1]:,} inodes are needed); "
