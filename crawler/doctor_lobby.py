@@ -23,11 +23,11 @@ from crawler.errors import StoreAway, StoreError
 from crawler.files import Files
 
 FOLDER = ".doctor"
-TESTING, WAITING, BUSY = "testing", "waiting", "busy"
+TESTING, WAITING, ASKING, BUSY = "testing", "waiting", "asking", "busy"
 PULSE = 0.5  # seconds between signs of life
 STILL = 15  # one without a new sign of life for so long was killed
-ANSWER = 20  # seconds that one who asked to join waits for a yes
-COMING = 120  # seconds that one who is still testing alone is waited for
+ANSWER = 30  # seconds that one who asked to join waits for a yes
+COMING = 120  # seconds more that one who has still something else to do is waited for
 SIGN = re.compile(r"([0-9a-f]{8})@(\d+)\.(\w+)")
 OWN = re.compile("[0-9a-f]{8}")
 
@@ -124,7 +124,8 @@ class Lobby:
                 self.state = BUSY
                 return found
             waited = time.monotonic() - began
-            if waited > seconds and not (TESTING in others.values() and waited < seconds + COMING):
+            comes = {TESTING, ASKING} & set(others.values()) and waited < seconds + COMING
+            if waited > seconds and not comes:
                 return None
             time.sleep(0.2)
 
@@ -135,20 +136,22 @@ class Lobby:
             return None
         leader = waiting[0]
         ask = f"{leader}/join-{self.me}"
+        self.state = ASKING
         with suppress(StoreError):  # its folder may be gone by now
             self.files.create(ask)
             if self._said_yes(leader):
                 return Pair(leader, self.me, leader)
             self.files.drop(ask)
+        self.state = WAITING
         return None
 
     def _said_yes(self, leader: str) -> bool:
         limit = time.monotonic() + ANSWER
         while time.monotonic() < limit:
+            state = self.look().get(leader, "")
             self.files.freshen(leader)
-            names = self.files.names(leader)
-            chosen = [name for name in names if name.startswith("with-")]
-            if chosen or not self.lives(leader):
+            chosen = [name for name in self.files.names(leader) if name.startswith("with-")]
+            if chosen or state.startswith((ASKING, BUSY)) or not self._is_alive(leader):
                 return chosen == [f"with-{self.me}"]
             time.sleep(0.1)
         self.deaf.add(leader)

@@ -10,22 +10,8 @@ from pathlib import Path
 OK, SLOW, UNFIT = "ok", "slow", "unfit"
 
 # Behind these a rename is a copy and then a removal. Some name themselves in the type, some only in the source.
-OBJECT_STORES = {
-    "s3fs",
-    "goofys",
-    "geesefs",
-    "rclone",
-    "gcsfuse",
-    "blobfuse",
-    "blobfuse2",
-    "mount-s3",
-    "mountpoint-s3",
-    "ossfs",
-    "cosfs",
-    "obsfs",
-}
-OF_ONE_MACHINE = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "apfs", "vfat", "exfat"}
-
+OBJECT_STORE = re.compile("s3fs|goofys|geesefs|rclone|gcsfuse|blobfuse2?|mount(point)?-s3|ossfs|cosfs|obsfs")
+OF_ONE_MACHINE = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "vfat", "exfat"}
 FAMILIES = {"nfs4": "nfs", "smb3": "cifs", "smbfs": "cifs", "fuse.sshfs": "sshfs"}
 
 WORDS = {
@@ -78,8 +64,8 @@ class Mount:
 
     def is_object_store(self) -> bool:
         """Whether it is an object store in the clothes of a file system."""
-        names = {self.kind.removeprefix("fuse."), self.source.partition("#")[0].lower()}
-        return self.kind.startswith("fuse") and bool(names & OBJECT_STORES)
+        names = (self.kind.removeprefix("fuse."), self.source.lower())
+        return self.kind.startswith("fuse") and any(map(OBJECT_STORE.fullmatch, names))
 
     def refusal(self) -> str:
         """Why an object store is not tested at all."""

@@ -12,17 +12,19 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from crawler.doctor_alone import PATIENCE, fresh_names, is_whole, judge_delay, sealed, wait_until
-from crawler.doctor_lobby import Lobby, Pair
+from crawler.doctor_lobby import BUSY, Lobby, Pair
 from crawler.doctor_mount import ANOTHER, OK, SLOW, UNFIT, Finding, Mount
 from crawler.files import Files
 
 ROUNDS = 100  # names that both want
 PAGES = 40  # files that each writes for the other
-STEP = 60  # seconds until the other's word is called unseen
+LONGEST = 300  # seconds that the other may take for a step
 CACHED = 25  # seconds: sshfs keeps a listing for 20
+BLIND = "blind"  # the state of one that does not see what the other wrote
 LONG = 5  # seconds that a listing may be old without `freshen`
 
 
@@ -31,7 +33,7 @@ class Lost(Exception):
 
 
 class Unseen(Exception):
-    """The other doctor lives, but its file is not seen here."""
+    """Both live, but a file of one is not seen by the other."""
 
 
 class Talk:
@@ -41,34 +43,37 @@ class Talk:
         self.files: Files = lobby.files
         self.folder, self.me, self.other = pair.leader, pair.me, pair.other
         self.leads = pair.leader == pair.me
+        self.said = 0
         self.over = False
         self._lobby = lobby
 
     def say(self, step: str, data: Any = None) -> None:
-        """Leave a word for the other."""
+        """Leave a word for the other; our sign of life tells how many we have said."""
         self.files.put(f"{self.folder}/say-{step}-{self.me}", json.dumps({"word": data}).encode())
+        self.said += 1
+        self._lobby.state = f"{BUSY}{self.said}"
 
-    def heard(self, step: str) -> dict[str, Any] | None:
-        """The other's word, if it is there and whole."""
-        try:
-            found = json.loads(self.files.get(f"{self.folder}/say-{step}-{self.other}") or b"null")
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
-
-    def hear(self, step: str) -> Any:
-        """The other's word, however long that takes within reason."""
-        limit = time.monotonic() + STEP
-        while time.monotonic() < limit:
+    def hear(self, step: str, number: int | None = None) -> Any:
+        """The other's word, which has the same number as ours; a slow machine is waited for, a blind mount is not."""
+        number = number or self.said
+        began = time.monotonic()
+        said: float | None = None  # when we knew that it was said
+        while time.monotonic() - began < LONGEST:
             for _ in range(20):
-                found = self.heard(step)
-                if found is not None:
-                    return found["word"]
+                with suppress(ValueError):  # what is not whole yet
+                    found = self.files.get(f"{self.folder}/say-{step}-{self.other}")
+                    if found:
+                        return json.loads(found)["word"]
                 time.sleep(0.02)
+            state = self._lobby.look().get(self.other, "")
             if self.over or not self._lobby.lives(self.other):
-                raise Lost
+                break
+            if state.startswith(BUSY) and int(state.removeprefix(BUSY) or 0) >= number:
+                said = said or time.monotonic()
+            if state == BLIND or (said and time.monotonic() - said > PATIENCE):
+                raise Unseen
             self.files.freshen(self.folder)
-        raise Unseen
+        raise Lost
 
     def swap(self, step: str, data: Any = None) -> Any:
         """Say ours and hear theirs: after it both are at the same step."""
@@ -90,7 +95,9 @@ def between(lobby: Lobby, pair: Pair, mount: Mount) -> Iterator[Finding]:
     except Lost:
         yield Finding("between", SLOW, "the other doctor went away before the end", "run both again")
     except Unseen:
-        seen = f"the other machine lives, but a file that it wrote is not seen within {STEP} s"
+        lobby.state = BLIND  # until the other knows as well
+        wait_until(lambda: lobby.look().get(pair.other) in (BLIND, None), PATIENCE)
+        seen = f"both machines live, but one does not see a file of the other within {PATIENCE} s"
         yield Finding("between", UNFIT, seen, mount.against_stale())
 
 
@@ -99,21 +106,15 @@ def _races(talk: Talk, mount: Mount) -> Iterator[Finding]:
     files, me = talk.files, talk.me
     yield _race(talk, "create", mount, files.create)
     yield _race(talk, "mkdir", mount, files.make)
-    yield _race(talk, "rename", mount, lambda name: files.claim(name, f"{name}@{me}"), prepare=files.create)
+    yield _race(talk, "rename", mount, lambda name: files.claim(name, f"{name}@{me}"))
 
 
-def _race(
-    talk: Talk,
-    promise: str,
-    mount: Mount,
-    attempt: Callable[[str], bool],
-    prepare: Callable[[str], object] | None = None,
-) -> Finding:
+def _race(talk: Talk, promise: str, mount: Mount, attempt: Callable[[str], bool]) -> Finding:
     folder = f"{talk.folder}/race-{promise}"
     if talk.leads:
         talk.files.make(folder)
-        for number in range(ROUNDS if prepare else 0):
-            prepare and prepare(f"{folder}/{number}")
+        for number in range(ROUNDS if promise == "rename" else 0):
+            talk.files.create(f"{folder}/{number}")
     talk.swap(f"ready-{promise}")
     ours = _win(folder, attempt)
     theirs = talk.swap(f"won-{promise}", ours)
@@ -142,11 +143,9 @@ def _visibility(talk: Talk, mount: Mount) -> Iterator[Finding]:
     yield judge_delay("removed names", gone, "removals of the other machine", mount.against_stale())
     delays = _watch(talk, "cached", talk.files.names, CACHED)
     worst = max(delay if delay is not None else CACHED for delay in delays)
-    seen = f"without a freshening of ours they are {'at least ' if None in delays else ''}{worst:.1f} s old"
-    if worst > LONG:  # the crawl freshens where it matters; people and `status` see old ones
-        yield Finding("listings at rest", SLOW, seen, mount.against_stale())
-    else:
-        yield Finding("listings at rest", OK, seen.replace("they are ", "they are at most "))
+    seen = f"a listing that was not freshened is at {'least' if None in delays else 'most'} {worst:.1f} s old"
+    slow = worst > LONG  # the crawl freshens where it matters; people and `status` see old ones
+    yield Finding("listings at rest", SLOW if slow else OK, seen, mount.against_stale() if slow else "")
 
 
 def _watch(talk: Talk, how: str, look: Callable[[str], list[str]], limit: float) -> tuple[float | None, float | None]:
@@ -185,7 +184,7 @@ def _pages(talk: Talk, mount: Mount) -> Iterator[Finding]:
     reads = _Reads(talk.files, f"{talk.folder}/pages-{talk.other}")
     with ThreadPoolExecutor(2) as pool:
         try:
-            writing, last = pool.submit(_write, talk, mine), pool.submit(talk.hear, "last")
+            writing, last = pool.submit(_write, talk, mine), pool.submit(talk.hear, "last", talk.said + 1)
             while not last.done():
                 reads.look()
         finally:

@@ -1,4 +1,4 @@
-"""`crawler doctor`: a mount that is fit is called fit, one that is not is found out, and nothing is harmed or left behind."""
+"""`crawler doctor`: a fit mount is called fit, an unfit one is found out, and nothing is harmed or left behind."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def between(tmp_path: Path, code: int, *mount: str) -> list[dict[str, dict[str, 
 def test_a_mount_that_remembers_what_was_not_there_is_unfit(tmp_path: Path) -> None:
     for found in between(tmp_path, STORE, "bindfs", "-o", "negative_timeout=3600"):
         assert unfit(found) == ["between"]
-        assert "not seen" in found["between"]["seen"]
+        assert "does not see a file of the other" in found["between"]["seen"]
         assert "negative_timeout=0" in found["between"]["advice"]
 
 
