@@ -111,7 +111,7 @@ def parser() -> Parser:
     checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
     checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
     checked.add_argument(
-        "--wait", type=_duration, default=20.0, metavar="TIME", help="for the same on another machine (default 20s)"
+        "--wait", type=_duration, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
     )
     return top
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from crawler import doctor_alone, doctor_pair, doctor_speed, errors
@@ -25,7 +26,7 @@ from crawler.doctor_lobby import BUSY, Lobby
 from crawler.doctor_mount import SLOW, UNFIT, Finding, Mount, find_mount
 from crawler.errors import CrawlerError, DiskFull, StoreError
 
-HUNG = 30  # seconds without a sign of life: half of them stop a worker, all of them replace it
+HUNG = 45  # seconds without a sign of life from the tests
 LONGEST = 600  # seconds for all tests, above the waiting
 
 Tell = Callable[..., None]
@@ -88,7 +89,7 @@ def _error(sentence: str, code: int) -> CrawlerError:
 
 def _finish(reading: int) -> None:
     """Wait a little for the end of the tests."""
-    limit = time.monotonic() + 15
+    limit = time.monotonic() + 30
     while time.monotonic() < limit:
         if select.select([reading], [], [], 1)[0] and not os.read(reading, 65536):
             return
@@ -96,19 +97,22 @@ def _finish(reading: int) -> None:
 
 def _be_the_child(root: str, wait: float, writing: int) -> None:
     """Run the tests and tell the parent; never returns."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it tidies up, as after Ctrl-C
     for descriptor in range(3):  # a child that hangs must not keep the user's pipe open
         os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
 
     def tell(**what: Any) -> None:
         os.write(writing, json.dumps(what).encode() + b"\n")
 
+    orphaned = Event()
+
     def beat() -> None:
         try:
             tell()
         except OSError:  # the parent was killed
-            interrupt_main()
+            if not orphaned.is_set():
+                interrupt_main(signal.SIGTERM)
+            orphaned.set()
 
     with suppress(BaseException):  # the parent hears of it, or is gone
         try:
@@ -133,11 +137,13 @@ def _test(root: str, wait: float, tell: Tell, beat: Callable[[], None]) -> None:
         tell(**asdict(room))
         if not wait:
             lobby.state = BUSY
-        for promise, test in _alone(lobby, mount):
-            _tell_all(tell, promise, test)
+        for promise, findings in _alone(lobby, mount).items():
+            _tell_all(tell, promise, findings)
         if wait:
-            _tell_all(tell, "between", lambda: _with_another(lobby, mount, wait, tell))
+            _tell_all(tell, "between", _with_another(lobby, mount, wait, tell))
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         lobby.leave()
 
 
@@ -152,13 +158,16 @@ def _check_folder(root: str) -> Mount:
     return mount
 
 
-def _alone(lobby: Lobby, mount: Mount) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
+def _alone(lobby: Lobby, mount: Mount) -> dict[str, Iterator[Finding]]:
+    """The tests that need no other machine; each begins when it is asked for its first finding."""
     files, mine = lobby.files, lobby.me
-    yield "races", lambda: doctor_alone.races(files, f"{mine}/races", mount)
-    yield "names", lambda: iter([doctor_alone.names(files, f"{mine}/names")])
-    yield "listing", lambda: iter([doctor_alone.listing(files, f"{mine}/listing", mount)])
-    yield "replace", lambda: iter([doctor_alone.replaced(files, f"{mine}/replaced")])
-    yield "speed", lambda: doctor_speed.speeds(files, f"{mine}/speed")
+    return {
+        "races": doctor_alone.races(files, f"{mine}/races", mount),
+        "names": doctor_alone.names(files, f"{mine}/names"),
+        "listing": doctor_alone.listing(files, f"{mine}/listing", mount),
+        "replace": doctor_alone.replaced(files, f"{mine}/replaced"),
+        "speed": doctor_speed.speeds(files, f"{mine}/speed"),
+    }
 
 
 def _with_another(lobby: Lobby, mount: Mount, wait: float, tell: Tell) -> Iterator[Finding]:
@@ -178,15 +187,16 @@ def _with_another(lobby: Lobby, mount: Mount, wait: float, tell: Tell) -> Iterat
         )
 
 
-def _tell_all(tell: Tell, promise: str, test: Callable[[], Iterator[Finding]]) -> None:
+def _tell_all(tell: Tell, promise: str, findings: Iterator[Finding]) -> None:
     """A call that fails where it must not is a finding too, but for a full disk."""
     try:
-        for finding in test():
+        for finding in findings:
             tell(**asdict(finding))
     except DiskFull:
         raise
     except StoreError as error:
-        tell(**asdict(Finding(promise, UNFIT, str(error))))
+        seen, _, advice = str(error).rpartition("; ")
+        tell(**asdict(Finding(promise, UNFIT, seen, advice)))
 
 
 def as_line(finding: Finding) -> str:

@@ -20,71 +20,52 @@ PATIENCE = 30  # seconds: what is not seen for so long makes the living look dea
 BLINK = 1  # seconds that a file may be missing while it is replaced
 NAMES = ("a.example:8080", "017@free", "0123abcd@7.end", "x" * 200)  # as hosts, shards and workers have them
 
-Attempt = Callable[[str, int], bool]
-Check = Callable[[str, list[int]], bool]
-
 
 def races(files: Files, folder: str, mount: Mount) -> Iterator[Finding]:
     """Exclusive create, mkdir and rename: each name has one winner."""
-    files.make(folder)
-    tried = _race(folder, lambda name, _: files.create(name), lambda name, _: files.drop(name))
-    yield _judge("create", tried, mount)
-    tried = _race(folder, lambda name, _: files.make(f"{name}.d"), lambda *_: True)
-    yield _judge("mkdir", tried, mount)
-    names = f"{folder}/names"
-    files.make(names)
-    yield _judge("rename", _race(names, *_claims(files, names)), mount)
+    for promise in ("create", "mkdir", "rename"):
+        home = f"{folder}-{promise}"
+        files.make(home)
+        yield _judge(promise, *_race(files, home, promise), mount)
 
 
-def _claims(files: Files, folder: str) -> tuple[Attempt, Check, Callable[[str], object]]:
-    """A shard that changes hands: the old name is gone, and one new one is there."""
-
-    def check(name: str, winners: list[int]) -> bool:
-        files.freshen(folder)
-        there = files.names(folder)
-        for each in there:
-            files.drop(f"{folder}/{each}")
-        return [f"{folder}/{each}" for each in there] == [f"{name}@{winner}" for winner in winners]
-
-    return (
-        lambda name, thread: files.claim(f"{name}@free", f"{name}@{thread}"),
-        check,
-        lambda name: files.create(f"{name}@free"),
-    )
-
-
-def _race(
-    folder: str, attempt: Attempt, check: Check, prepare: Callable[[str], object] = lambda name: None
-) -> tuple[int, int]:
+def _race(files: Files, folder: str, promise: str) -> tuple[int, int]:
     """Rounds, and those of them that did not have one winner."""
     barrier = Barrier(THREADS)
 
-    def one(name: str, thread: int) -> bool:
+    def attempt(name: str, thread: int) -> bool:
         barrier.wait(PATIENCE)
-        return attempt(name, thread)
+        if promise == "rename":
+            return files.claim(f"{name}@free", f"{name}@{thread}")
+        return files.create(name) if promise == "create" else files.make(name)
 
     rounds = bad = 0
     limit = time.monotonic() + SECONDS
     with ThreadPoolExecutor(THREADS) as pool:
         while not rounds or (rounds < ROUNDS and time.monotonic() < limit):
             name = f"{folder}/{rounds}"
-            prepare(name)
-            won = list(pool.map(one, [name] * THREADS, range(THREADS)))
-            winners = [thread for thread in range(THREADS) if won[thread]]
+            if promise == "rename":
+                files.create(f"{name}@free")
+            won = list(pool.map(attempt, [name] * THREADS, range(THREADS)))
             rounds += 1
-            bad += not (check(name, winners) and len(winners) == 1)
-    return rounds, bad
+            bad += sum(won) != 1
+    return rounds, bad + _wrong_names(files, folder, promise, rounds)
 
 
-def _judge(promise: str, tried: tuple[int, int], mount: Mount) -> Finding:
-    rounds, bad = tried
+def _wrong_names(files: Files, folder: str, promise: str, rounds: int) -> int:
+    """Names that should be gone, or that should be there: a rename leaves one name, not two."""
+    numbers = [name.partition("@")[0] for name in fresh_names(files, folder)]
+    return len(set(map(str, range(rounds))) ^ set(numbers)) + len(numbers) - len(set(numbers))
+
+
+def _judge(promise: str, rounds: int, bad: int, mount: Mount) -> Finding:
     if bad:
         seen = f"not one winner among {THREADS} threads in {bad} of {rounds} rounds"
         return Finding(promise, UNFIT, seen, mount.against_races())
     return Finding(promise, OK, f"one winner among {THREADS} threads, {rounds} rounds")
 
 
-def names(files: Files, folder: str) -> Finding:
+def names(files: Files, folder: str) -> Iterator[Finding]:
     """Names keep their spelling, whatever of ours is in them."""
     files.make(folder)
     strange = []
@@ -96,11 +77,12 @@ def names(files: Files, folder: str) -> Finding:
     files.freshen(folder)
     strange += sorted(set(NAMES) - set(files.names(folder)) - set(strange))
     if strange:
-        return Finding("names", UNFIT, f"a file cannot be named {strange[0]}", ANOTHER)
-    return Finding("names", OK, "colons, @ and 200 letters are kept")
+        yield Finding("names", UNFIT, f"a file cannot be named {strange[0]}", ANOTHER)
+    else:
+        yield Finding("names", OK, "colons, @ and 200 letters are kept")
 
 
-def listing(files: Files, folder: str, mount: Mount) -> Finding:
+def listing(files: Files, folder: str, mount: Mount) -> Iterator[Finding]:
     """A listing shows new names and no removed ones, once it was freshened."""
     files.make(folder)
     files.names(folder)
@@ -111,7 +93,7 @@ def listing(files: Files, folder: str, mount: Mount) -> Finding:
     files.settle(folder)
     right = {str(number) for number in range(20, 40)}
     seconds = wait_until(lambda: set(fresh_names(files, folder)) == right, PATIENCE)
-    return judge_delay("listing", seconds, "own names, new and removed,", mount.against_stale())
+    yield judge_delay("listing", seconds, "own names, new and removed,", mount.against_stale())
 
 
 def fresh_names(files: Files, folder: str) -> list[str]:
@@ -141,7 +123,7 @@ def judge_delay(promise: str, seconds: float | None, what: str, advice: str) -> 
     return Finding(promise, OK, f"{what} are seen {'at once' if seconds < 0.2 else f'after {seconds:.1f} s'}")
 
 
-def replaced(files: Files, folder: str) -> Finding:
+def replaced(files: Files, folder: str) -> Iterator[Finding]:
     """A file that is replaced again and again is always seen whole: the old one or the new one."""
     files.make(folder)
     page = f"{folder}/page"
@@ -161,8 +143,9 @@ def replaced(files: Files, folder: str) -> Finding:
     reads, torn = sum(each[0] for each in seen), sum(each[1] for each in seen)
     gone = max(each[2] for each in seen)
     if torn or gone > BLINK:
-        return Finding("replace", UNFIT, f"of {reads} reads {torn} were cut short; missing for {gone:.1f} s", ANOTHER)
-    return Finding("replace", OK, f"whole in {reads} reads while it was replaced")
+        yield Finding("replace", UNFIT, f"of {reads} reads {torn} were cut short; missing for {gone:.1f} s", ANOTHER)
+    else:
+        yield Finding("replace", OK, f"whole in {reads} reads while it was replaced")
 
 
 def _read(files: Files, page: str, over: Event) -> tuple[int, int, float]:

@@ -25,8 +25,8 @@ from crawler.files import Files
 FOLDER = ".doctor"
 TESTING, WAITING, ASKING, BUSY = "testing", "waiting", "asking", "busy"
 PULSE = 0.5  # seconds between signs of life
-STILL = 15  # one without a new sign of life for so long was killed
-ANSWER = 30  # seconds that one who asked to join waits for a yes
+STILL = 30  # one without a new sign of life for so long was killed
+ANSWER = 45  # seconds that one who asked to join waits for a yes
 COMING = 120  # seconds more that one who has still something else to do is waited for
 SIGN = re.compile(r"([0-9a-f]{8})@(\d+)\.(\w+)")
 OWN = re.compile("[0-9a-f]{8}")
@@ -106,12 +106,12 @@ class Lobby:
                 life.number, life.since = number, now
             if number == life.number and sign:
                 states[id] = state
-        return {id: state for id, state in states.items() if self._is_alive(id)}
+        return {id: state for id, state in states.items() if self.lives(id)}
 
     def lives(self, id: str) -> bool:
-        """Whether another doctor still gives signs of life."""
-        self.look()
-        return self._is_alive(id)
+        """Whether another doctor gave signs of life when we last looked."""
+        life = self._lives.get(id)
+        return bool(life and life.grew and time.monotonic() - life.since < STILL)
 
     def meet(self, seconds: float) -> Pair | None:
         """Wait for another doctor and pair with it; None if nobody came."""
@@ -151,7 +151,7 @@ class Lobby:
             state = self.look().get(leader, "")
             self.files.freshen(leader)
             chosen = [name for name in self.files.names(leader) if name.startswith("with-")]
-            if chosen or state.startswith((ASKING, BUSY)) or not self._is_alive(leader):
+            if chosen or state.startswith((ASKING, BUSY)) or not self.lives(leader):
                 return chosen == [f"with-{self.me}"]
             time.sleep(0.1)
         self.deaf.add(leader)
@@ -166,10 +166,6 @@ class Lobby:
                 self.files.create(f"{self.me}/with-{other}")
                 return Pair(self.me, self.me, other)
         return None
-
-    def _is_alive(self, id: str) -> bool:
-        life = self._lives.get(id)
-        return bool(life and life.grew and time.monotonic() - life.since < STILL)
 
     def _dead(self) -> list[str]:
         with suppress(StoreError):
