@@ -20,7 +20,7 @@ from crawler.doctor_lobby import BUSY, Lobby, Pair
 from crawler.doctor_mount import ANOTHER, OK, SLOW, UNFIT, Finding, Mount
 from crawler.files import Files
 
-ROUNDS = 100  # names that both want
+ROUNDS = 200  # names that both want
 PAGES = 40  # files that each writes for the other
 LONGEST = 300  # seconds that the other may take for a step
 CACHED = 25  # seconds: sshfs keeps a listing for 20

@@ -75,9 +75,17 @@ def unfit(findings: dict[str, dict[str, Any]]) -> list[str]:
 
 def child_of(process: subprocess.Popen[str]) -> int:
     """The process that runs the tests."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_for(lambda: children.read_text().split(), 60)
-    return int(children.read_text().split()[0])
+
+    def children() -> list[int]:
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                if int(stat.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                    found.append(int(stat.parent.name))
+        return found
+
+    wait_for(children, 60)
+    return children()[0]
 
 
 def is_testing(folder: Path) -> bool:
@@ -177,7 +185,7 @@ def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
         assert not (w.root / ".doctor").exists()
 
 
-def test_a_living_doctor_is_not_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_living_doctor_is_not_swept_up(tmp_path: Path) -> None:
     living, later = Lobby(str(tmp_path), lambda: None), Lobby(str(tmp_path), lambda: None)
     living.enter()
     later.enter()
@@ -338,6 +346,41 @@ def test_a_mount_that_remembers_what_was_not_there_is_unfit(tmp_path: Path) -> N
 def test_two_clients_of_one_file_server_are_fit(tmp_path: Path) -> None:
     for found in between(tmp_path, 0, "bindfs"):
         assert list(found) == ALONE + BETWEEN
+
+
+@pytest.mark.fleet
+def test_a_mount_where_two_machines_can_win_one_name_is_found_out(tmp_path: Path) -> None:
+    """Two unions of two folders, each of which writes to another one: exclusive create is a look and a guess."""
+    one, two = tmp_path / "a", tmp_path / "b"
+    one.mkdir()
+    two.mkdir()
+    with (
+        mounted(tmp_path / "one", "mergerfs", "-o", "category.create=ff", f"{one}:{two}") as first,
+        mounted(tmp_path / "two", "mergerfs", "-o", "category.create=ff", f"{two}:{one}") as second,
+    ):
+        for _ in range(10):  # of 200 names about ten are won by both; on a very busy machine perhaps none
+            processes = [start(folder, "--wait", "120s") for folder in (first, second)]
+            printed = [process.communicate(timeout=300)[0] for process in processes]
+            codes = {process.returncode for process in processes}
+            if codes == {STORE}:
+                break
+        assert codes == {STORE}, "both know"
+        assert all("won by both machines" in each for each in printed)
+
+
+@pytest.mark.fleet
+def test_when_the_other_machine_dies_the_tests_end_all_the_same(tmp_path: Path) -> None:
+    processes = [start(tmp_path, "--wait", "120s") for _ in range(2)]
+    tests = child_of(processes[0])
+    assert processes[0].stderr
+    while "testing between the two" not in processes[0].stderr.readline():
+        assert processes[0].poll() is None
+    processes[0].kill()
+    kill(tests)
+    processes[0].communicate()
+    found = result(processes[1])
+    assert unfit(found) == []
+    assert "went away" in found["between"]["seen"]
 
 
 @contextmanager
