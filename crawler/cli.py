@@ -8,10 +8,11 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, errors, rehydrate, report
+from crawler import config, control, demo, doctor, errors, rehydrate, report
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -29,6 +30,7 @@ EXAMPLES = {
     "stop": "example: crawler stop /mnt/shared/crawl",
     "rehydrate": "example: crawler rehydrate /mnt/shared/crawl",
     "demo": "example: crawler demo /tmp/demo --workers 4",
+    "doctor": "example: crawler doctor /mnt/shared/crawl, on two machines at once",
 }
 
 # flag, setting, how argparse reads it
@@ -115,6 +117,11 @@ def parser() -> Parser:
         commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
     )
     demo.flags(shown, _whole)
+    checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
+    checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
+    checked.add_argument(
+        "--wait", type=_duration, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
+    )
     return top
 
 
@@ -314,3 +321,17 @@ def run_rehydrate(options: argparse.Namespace) -> int:
             f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
         ) from error
     return errors.OVER
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """`crawler doctor`."""
+    findings = []
+    for found in doctor.examine(options.store, options.wait):
+        if isinstance(found, str):
+            print(found, file=sys.stderr, flush=True)
+            continue
+        findings.append(found)
+        print(json.dumps(asdict(found)) if options.json else doctor.as_line(found), flush=True)
+    if not options.json:
+        print(doctor.verdict(findings))
+    return doctor.exit_code(findings)
