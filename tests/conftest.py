@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "kind" in metafunc.fixturenames:
+    if "kind" in metafunc.fixturenames and metafunc.definition.get_closest_marker("fleet"):
         wanted = metafunc.config.getoption("mounts")
         names = [*KINDS] if wanted == "all" else wanted.split(",")
         metafunc.parametrize("kind", names)
