@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check clean
+.PHONY: help venv demo test fleet mounts check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,13 @@ test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
 	failed=$$($(AGAIN) --collect-only --verbosity=-1 | grep ::) || exit $$code; \
 	printf '\n%d tests failed beside others; they run again alone:\n%s\n' "$$(echo "$$failed" | wc -l)" "$$failed"; \
 	$(AGAIN) --exitfirst; }
+
+fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -rs -m "fleet and not alone" $(ARGS)
+	@$(BIN)/python -m pytest -rs -m "fleet and alone" $(ARGS) || [ $$? -eq 5 ]
+
+mounts: ## the same over every kind of mount that there is a test for
+	@$(MAKE) --no-print-directory fleet ARGS="--mounts all $(ARGS)"
 
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
 	$(BIN)/ruff check .

@@ -1,8 +1,15 @@
-"""For all tests: the same examples in every run, however slow the machine is."""
+"""For all tests: the same examples in every run, however slow the machine is; `--mounts` decides over which mounts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+from kinds import KINDS
+from mounts import Mount
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -10,3 +17,39 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=SLOW)
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=SLOW)
 settings.load_profile("steady")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--mounts",
+        default="local,bindfs,sshfs",
+        help=f"kinds of mounts for the fleet tests, or all: {', '.join(KINDS)}",
+    )
+    parser.addoption("--trouble", type=int, default=1, help="seed of the random trouble of the fleet tests")
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """Where random trouble starts."""
+    return int(pytestconfig.getoption("trouble"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kind" in metafunc.fixturenames and metafunc.definition.get_closest_marker("fleet"):
+        wanted = metafunc.config.getoption("mounts")
+        names = [*KINDS] if wanted == "all" else wanted.split(",")
+        metafunc.parametrize("kind", names)
+
+
+@pytest.fixture
+def mounting(tmp_path: Path) -> Iterator[Callable[[str, int], Mount]]:
+    """Mount a folder of this kind for so many machines; it is gone after the test."""
+    with ExitStack() as stack:
+
+        def mount(kind: str, machines: int) -> Mount:
+            reason = KINDS[kind].skip_reason()
+            if reason:
+                pytest.skip(f"no {kind} here: {reason}")
+            return stack.enter_context(KINDS[kind](tmp_path, machines))
+
+        yield mount
