@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from operations import Counts, can_trace, count, per_page, show, trace
+from world import COMMAND, World, end, world
 
 from crawler.web import FlatWeb, TreeWeb, Web
-from tests.operations import Counts, can_trace, count, per_page, show, trace
-from tests.world import COMMAND, World, end, world
 
 MOST = 14  # metadata operations per page on a deep site
 
