@@ -27,7 +27,7 @@ TIED = ["setpriv", "--pdeathsig", "KILL"]
 class Mount(ABC):
     """One folder (`real`, where a test looks at the truth) and the views that machines 0, 1, ... have of it.
 
-    Use it as a context manager: it is mounted on entry, and on exit nothing of it is left. `folder` is where it may keep
+    Use it as a context manager: it is mounted on entry, and on exit nothing of it is left. `folder` is where it keeps
     what it needs.
     """
 
@@ -223,7 +223,7 @@ class Sshfs(Mount):
 
 
 class SshfsKilled(Sshfs):
-    """sshfs that reconnects: `freeze` kills the server, `thaw` starts it again; meanwhile the mount fails, not hangs."""
+    """sshfs that reconnects: `freeze` kills the server, `thaw` starts it again; meanwhile the mount fails."""
 
     options = ",reconnect,ServerAliveInterval=2,ServerAliveCountMax=2"
 
