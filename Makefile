@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check clean
+.PHONY: help venv demo test fleet mounts check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,13 @@ demo: $(READY) ## crawl an embedded web with four workers into demo/store, and p
 
 test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
 	@$(BIN)/python -m pytest -n 6 --dist worksteal $(ARGS)
+
+fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -rs -m "fleet and not alone" $(ARGS)
+	@$(BIN)/python -m pytest -rs -m "fleet and alone" $(ARGS) || [ $$? -eq 5 ]
+
+mounts: ## the same over every kind of mount that there is a test for
+	@$(MAKE) --no-print-directory fleet ARGS="--mounts all $(ARGS)"
 
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ from crawler.web_server import Request, asked_twice, gaps, serve
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
 IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: README, "The life of a URL"
 PULSE, PATIENCE = 0.5, 6.0
-SETTINGS = {"delay": 0.01, "pulse": PULSE, "patience": PATIENCE, "retry_delay": "0.2s", "retries": 4}
+SETTINGS = {"delay": 0.01, "pulse": PULSE, "patience": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things
 
 

@@ -1,0 +1,56 @@
+"""Many machines, one mount, and what can happen to them: nothing is lost, little is asked twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fleet import fleet
+from mounts import Mount
+from storm import SlowTree, Storm
+
+from crawler.web_server import gaps
+
+pytestmark = pytest.mark.fleet
+Mounting = Callable[[str, int], Mount]
+
+
+def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
+    kind: str, mounting: Mounting, tmp_path: Path
+) -> None:
+    web = SlowTree(hosts=24, fanout=6, depth=4).slow_down(tmp_path / "brake", 1.0)
+    with fleet(web, mounting(kind, 4), retries=9) as f:
+        storm = Storm(f, machines=4, seed=4)
+        storm.begin()
+        f.until(10)
+        storm.rage()
+        storm.calm()
+        web.brake.unlink()
+        began = time.monotonic()
+        late = f.end()
+        again = f.again()
+        print(
+            f"{kind}: {dict(storm.events)}: {again.total()} requests made twice, bound {storm.bound}; "
+            f"the rest took {time.monotonic() - began:.0f} s, and the end {late:.1f} s after the last answer"
+        )
+        assert f.differences() == []
+        assert again.total() <= storm.bound
+
+
+def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp_path: Path) -> None:
+    delay = 0.5
+    web = SlowTree(hosts=24, fanout=7, depth=3).slow_down(tmp_path / "brake", 0.3)
+    with fleet(web, mounting("local", 3), delay=delay, retries=9) as f:
+        storm = Storm(f, machines=3, seed=3)
+        storm.BAG = ("kill worker", "kill machine", "leave") * 4
+        storm.begin()
+        f.until(10)
+        storm.rage()
+        storm.calm()
+        f.end()
+        shortest = gaps(f.log)
+        print(f"{dict(storm.events)}: shortest gap {min(shortest.values()):.3f} s of {len(f.log)} requests")
+        assert f.haste(delay) == {}
+        assert f.differences() == []
