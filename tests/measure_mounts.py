@@ -141,9 +141,9 @@ def contest(mount: Mount, row: Row) -> None:
     told = play(mount, dict.fromkeys(range(MACHINES), "contest"))
     for game in ("create", "make", "claim", "drop"):
         won = Counter(round for report in told.values() for round in report.get("won", {}).get(game, []))  # type: ignore[attr-defined]
-        wrong = sum(won[round] != 1 for round in range(ROUNDS))
-        if wrong:
-            row.faults.append(f"{game}: not one winner in {wrong} of {ROUNDS} rounds")
+        none, many = sum(not won[r] for r in range(ROUNDS)), sum(won[r] > 1 for r in range(ROUNDS))
+        if none or many:
+            row.faults.append(f"{game}: of {ROUNDS} rounds {none} without a winner, {many} with several")
     seen = play(mount, dict.fromkeys(range(MACHINES), "claims"))
     if any(seen[number] != seen[0] for number in seen) or len(seen[0].get("claims", [])) != ROUNDS:  # type: ignore[arg-type]
         row.faults.append("machines see different claims")
