@@ -6,9 +6,10 @@ ARGS   ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fleet mounts check clean
+.PHONY: help venv demo test fleet mounts bench check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -28,8 +29,12 @@ fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -rs -m "fleet and not alone" $(ARGS)
 	@$(BIN)/python -m pytest -rs -m "fleet and alone" $(ARGS) || [ $$? -eq 5 ]
 
-mounts: ## the same over every kind of mount that there is a test for
-	@$(MAKE) --no-print-directory fleet ARGS="--mounts all $(ARGS)"
+mounts: $(READY) ## the fleet tests on every kind of mount, one at a time, then a table of what each gives (over an hour)
+	@$(BIN)/python -m pytest -rs -m fleet --mounts $(KINDS) $(ARGS)
+	@$(BIN)/python tests/measure_mounts.py
+
+bench: $(READY) ## count what a crawl asks of its mount: operations per page
+	@$(BIN)/python -m pytest -rs -m bench $(ARGS)
 
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
 	$(BIN)/ruff check .
