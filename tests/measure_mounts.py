@@ -8,6 +8,7 @@ and the guests of NFS are slow in absolute terms: compare rows, and read lags as
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,14 @@ from pathlib import Path
 from fleet import fleet
 from kinds import KINDS
 from mount_nfs import Nfs3, Nfs4
-from mount_probe import LATER, LONGEST, NEWS, ROUNDS, WAYS
+from mount_probe import LONGEST, NEWS, ROUNDS, WAYS
 from mounts import Mount, Sshfs
 
 from crawler.web import TreeWeb
 
 PROBE = [sys.executable, str(Path(__file__).with_name("mount_probe.py"))]
 MACHINES = 3
+SLACK = 0.5  # seconds that the clocks of guests may be apart
 LEAD = 4.0  # seconds in which all roles have started; guests need some more
 
 
@@ -69,7 +71,7 @@ class Row:
         """The row of the table."""
         lags = [show_lag(self.lags.get(f"{way} {news}")) for way in WAYS for news in ("new", "removed")]
         rates = [f"{self.rates.get(name, 0):.0f}" for name in ("durable-1", "durable-16", "not-1", "not-16")]
-        return [self.name, "; ".join(self.faults) or "yes", *lags[:6], lags[6], *rates, f"{self.pages:.0f}"]
+        return [self.name, "; ".join(self.faults) or "yes", *lags[:7], *rates, f"{self.pages:.0f}"]
 
 
 HEAD = [
@@ -80,7 +82,7 @@ HEAD = [
     "new, after freshen",
     "removed, after freshen",
 ]
-HEAD += ["new, opened again and again", "removed, opened", "new, first asked when there"]
+HEAD += ["new, opened again and again", "removed, opened", "new, freshened, then opened"]
 HEAD += ["put/s, 1 thread", "16 threads", "not durable, 1", "not durable, 16", "pages/s of a crawl"]
 
 
@@ -88,7 +90,7 @@ def show_lag(seconds: float | None) -> str:
     """A lag as a person reads it."""
     if seconds is None:
         return "-"
-    return f"over {LONGEST:.0f} s" if seconds == float("inf") else "at once" if seconds < 0.5 else f"{seconds:.0f} s"
+    return f"over {LONGEST:.0f} s" if seconds == float("inf") else "at once" if seconds < SLACK else f"{seconds:.0f} s"
 
 
 def play(mount: Mount, roles: dict[int, str]) -> dict[int, dict[str, object]]:
@@ -127,12 +129,13 @@ def news(mount: Mount, row: Row) -> None:
             continue
         for way in WAYS:
             names = [f"{way}/{number}" for number in range(NEWS)]
+            # How old what a look showed was for certain: however slow the machines are, this does not grow with it.
             lags = [float(str(told[1].get(name, "inf"))) - float(str(told[0][name])) for name in names]
-            row.lags[f"{way} {what}"] = max(0.0, max(lags) - (LATER if way == "opened later" else 0.0))
+            row.lags[f"{way} {what}"] = max(0.0, *lags)
         if told[1]["torn"]:
             row.faults.append(f"{told[1]['torn']} files seen in part")
-        if row.lags[f"freshened {what}"] > 3:
-            row.faults.append(f"a freshened listing was {row.lags[f'freshened {what}']:.0f} s old")
+        if row.lags[f"freshened {what}"] > SLACK:
+            row.faults.append(f"a freshened listing was {row.lags[f'freshened {what}']:.1f} s old")
 
 
 def contest(mount: Mount, row: Row) -> None:
@@ -159,7 +162,7 @@ def speed(mount: Mount, row: Row) -> None:
 
 def crawl(mount: Mount, row: Row) -> None:
     """Pages per second, from the first request to the last answer, of a small crawl with all machines."""
-    with fleet(TreeWeb(hosts=60, fanout=9, depth=3), mount, delay=0, patience=60, pulse=2) as ships:
+    with fleet(TreeWeb(hosts=40, fanout=7, depth=3), mount, delay=0, patience=60, pulse=2) as ships:
         for number in range(MACHINES):
             ships.join(number)
         ships.end(900)
@@ -183,6 +186,7 @@ def measure(name: str) -> Row | None:
 
 def main() -> None:
     """Measure all kinds, or those that are named."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"ended by signal {number}"))  # and unmount
     wanted = sys.argv[1:] or [*MEASURED]
     print("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD), flush=True)
     for name in wanted:

@@ -7,11 +7,10 @@ They are slow in absolute terms: use them for what NFS does, not for how fast it
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mount_network import Network, missing, no_fuse, no_namespaces, run
@@ -23,6 +22,8 @@ PROGRAMS = (
     "linux.uml rpc.nfsd exportfs rpc.mountd rpc.statd mount.nfs rpcbind modprobe sshfs sshd ssh-keygen ip nsenter"
 )
 EXPORT = "/run/export"  # in the server's memory
+# A guest's kernel is the first of its processes: all of them end with it.
+ALONE = ["unshare", "--pid", "--fork", "--kill-child"]
 
 
 class Nfs4(Mount):
@@ -35,7 +36,7 @@ class Nfs4(Mount):
     @classmethod
     def skip_reason(cls) -> str | None:
         """It needs the guests' kernel and programs, FUSE, and network namespaces with taps."""
-        absent = missing(*PROGRAMS.split(), "setpriv")
+        absent = missing(*PROGRAMS.split(), "setpriv", "unshare")
         hint = f"{absent} (Debian's packages: {PACKAGES})" if absent else None
         return hint or no_fuse() or no_namespaces() or (None if Path("/dev/net/tun").exists() else "no /dev/net/tun")
 
@@ -67,8 +68,9 @@ class Nfs4(Mount):
         return self.network.inside("web")
 
     def servers(self) -> list[int]:
-        """The kernel of the server."""
-        return [self._server.pid]
+        """The kernel of the server, which is the child of what started it."""
+        pid = self._server.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     # ---- the guests
 
@@ -97,15 +99,14 @@ class Nfs4(Mount):
         log = self.folder / f"guest-{number}.log"
         with log.open("ab") as file:
             guest = subprocess.Popen(
-                [*self.network.command("hub", [*TIED, *kernel.split()])],
+                self.network.command("hub", [*TIED, *ALONE, *kernel.split()]),
                 env=os.environ | {"TMPDIR": "/dev/shm"},  # the guest's memory is a file there
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                start_new_session=True,
             )
         self.stack.callback(guest.wait, 60)
-        self.stack.callback(pull_the_plug, guest)
+        self.stack.callback(guest.kill)
         return guest
 
     def _command(self, number: int, argv: Sequence[str]) -> list[str]:
@@ -138,9 +139,3 @@ class Nfs3(Nfs4):
 def address(number: int) -> str:
     """A guest's address."""
     return f"10.77.0.{number}"
-
-
-def pull_the_plug(guest: subprocess.Popen[bytes]) -> None:
-    """End a guest at once: its kernel, and the processes in which its own processes run."""
-    with suppress(ProcessLookupError):
-        os.killpg(guest.pid, signal.SIGKILL)

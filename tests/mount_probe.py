@@ -17,8 +17,7 @@ from crawler.files import Files
 
 NEWS = 6  # names that come, and then go, in each folder
 STEP = 1.5  # seconds between two of them
-LATER = 1.0  # seconds after which a name is asked for that was not asked for while it was missing
-WAYS = ("listed", "freshened", "opened", "opened later")  # how the watcher looks, each in a folder of its own
+WAYS = ("listed", "freshened", "opened", "freshened, opened")  # how the watcher looks, each in a folder of its own
 LONGEST = 75.0  # seconds that a watcher waits for a name
 ROUNDS = 300  # of each contest
 SLOT = 0.02  # seconds for a round
@@ -55,12 +54,12 @@ def _change(start: float, do: Callable[[str], object]) -> Report:
 
 
 def see(files: Files, start: float) -> Report:
-    """When each name was first seen, in each way of looking."""
+    """For each name that was seen at last: when the last look began that did not show it."""
     return _watch(files, start, True)
 
 
 def miss(files: Files, start: float) -> Report:
-    """When each name was first missed, in each way of looking."""
+    """For each name that was gone at last: when the last look began that still showed it."""
     return _watch(files, start, False)
 
 
@@ -73,26 +72,24 @@ def _watch(files: Files, start: float, wanted: bool) -> Report:
 
 def _watch_way(files: Files, way: str, start: float, wanted: bool, torn: list[int]) -> dict[str, float]:
     left = {str(number) for number in range(NEWS)}
-    when: dict[str, float] = {}
-    _look(files, way, set() if wanted else left, start, torn)  # so that there is something in the caches
-    wait_until(start)
+    wrong = dict.fromkeys(left, 0.0)
     while left and time.time() < start + LONGEST:
-        there = _look(files, way, left, start, torn)
-        for name in there if wanted else left - there:
-            when[f"{way}/{name}"] = time.time()
-        left = {name for name in left if f"{way}/{name}" not in when}
+        began = time.time()
+        there = _look(files, way, left, torn)
+        left = left - there if wanted else there
+        wrong.update(dict.fromkeys(left, began))
         time.sleep(0.05)
-    return when
+    return {f"{way}/{name}": began for name, began in wrong.items() if name not in left}
 
 
-def _look(files: Files, way: str, names: set[str], start: float, torn: list[int]) -> set[str]:
+def _look(files: Files, way: str, names: set[str], torn: list[int]) -> set[str]:
     """The names that are there, in this way of looking."""
-    if way == "freshened":
+    if way in ("freshened", "freshened, opened"):
         files.freshen(way)
+    if way != "opened":
+        names = names & set(files.names(way))
     if way in ("listed", "freshened"):
-        return set(files.names(way)) & names
-    if way == "opened later":  # each name is asked for only when it has been there for a while
-        names = {name for name in names if time.time() > start + int(name) * STEP + LATER}
+        return names
     there = {name: files.get(f"{way}/{name}") for name in names}
     torn[0] += sum(data is not None and data != PAGE for data in there.values())
     return {name for name, data in there.items() if data is not None}
