@@ -17,10 +17,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="local,bindfs,sshfs",
         help=f"kinds of mounts for the fleet tests, or all: {', '.join(KINDS)}",
     )
+    parser.addoption("--trouble", type=int, default=1, help="seed of the random trouble of the fleet tests")
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """Where random trouble starts."""
+    return int(pytestconfig.getoption("trouble"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "kind" in metafunc.fixturenames:
+    if "kind" in metafunc.fixturenames and metafunc.definition.get_closest_marker("fleet"):
         wanted = metafunc.config.getoption("mounts")
         names = [*KINDS] if wanted == "all" else wanted.split(",")
         metafunc.parametrize("kind", names)

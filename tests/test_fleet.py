@@ -38,6 +38,23 @@ def test_three_machines_get_every_page_once_politely_and_end_by_themselves(kind:
         assert set(f.owners().values()) == {"free"}
 
 
+def test_a_store_that_another_machine_has_just_made_is_found_by_one_that_had_looked_before(
+    kind: str, mounting: Mounting
+) -> None:
+    """Machines are started by one command at one moment: for each, the store was not there when it first looked."""
+    with fleet(TreeWeb(hosts=10, fanout=4, depth=2, delay=0.5), mounting(kind, 3), patience=30) as f:
+        f.root.mkdir()
+        for number in range(1, 3):
+            assert not (f.mount.at(number) / "store" / "README").exists()
+        f.join(0)
+        f.wait((f.root / "README").exists, "a store")
+        for number in range(1, 3):
+            f.join(number)
+        f.end()
+        assert f.differences() == []
+        assert f.again() == {}
+
+
 SHIFT = """
 import os, time
 hours, now, now_ns = float(os.environ["SHIFT"]), time.time, time.time_ns

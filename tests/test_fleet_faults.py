@@ -18,11 +18,11 @@ Mounting = Callable[[str, int], Mount]
 
 
 def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
-    kind: str, mounting: Mounting, tmp_path: Path
+    kind: str, mounting: Mounting, tmp_path: Path, seed: int
 ) -> None:
     web = SlowTree(hosts=24, fanout=6, depth=4).slow_down(tmp_path / "brake", 1.0)
     with fleet(web, mounting(kind, 4), retries=9) as f:
-        storm = Storm(f, machines=4, seed=4)
+        storm = Storm(f, machines=4, seed=seed)
         storm.begin()
         f.until(10)
         storm.rage()
@@ -39,11 +39,11 @@ def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
         assert again.total() <= storm.bound
 
 
-def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp_path: Path) -> None:
+def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp_path: Path, seed: int) -> None:
     delay = 0.5
     web = SlowTree(hosts=24, fanout=7, depth=3).slow_down(tmp_path / "brake", 0.3)
     with fleet(web, mounting("local", 3), delay=delay, retries=9) as f:
-        storm = Storm(f, machines=3, seed=3)
+        storm = Storm(f, machines=3, seed=seed)
         storm.BAG = ("kill worker", "kill machine", "leave") * 4
         storm.begin()
         f.until(10)
