@@ -1,4 +1,7 @@
-"""How a run begins: open or make the store, check that flags and crawl.yaml agree, add seeds, mend the frontier."""
+"""How a run begins: open or make the store, check that flags and crawl.yaml agree, add seeds, mend the frontier.
+
+Also how seeds are added while others run.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crawler import config, rehydrate, urls
+from crawler import config, control, rehydrate, roster, urls
 from crawler.config import Settings
 from crawler.errors import StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, in_parts
+from crawler.logs import many
 from crawler.records import Try
 from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
+FEW = 1000  # URLs that are looked up one by one
 
 
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
     """The settings of a store that is ready for workers, with the given URLs waiting in it."""
-    if str(root).startswith(("http:/", "https:/")):
-        url = str(root).replace(":/", "://", 1)
-        raise UsageError(f"the store's folder is missing before the URL; write crawler run STORE {url}")
+    check_root(root, "run")
     spelled = [spell_seed(seed, ()) for seed in seeds]
     files = Files(root, me)
     store = Store(root, files)
@@ -33,12 +36,46 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     _check_together(settings)
     files.share_mode()
     files.durable = settings.durable
+    control.sweep(files)
+    roster.announce(files, me)  # before all that may take long: `crawler stop` must not miss us
     if rehydrate.is_needed(store, settings):
         with store.alone("rehydrating the store"):
             if rehydrate.is_needed(store, settings):
                 rehydrate.rehydrate(store, settings, show)
     _add(store, settings, [spell_seed(seed, settings.tracking) for seed in spelled])
     return settings
+
+
+def add(store: Store, seeds: Sequence[str]) -> str:
+    """Add URLs to a crawl that others may be working on; what came of it, as a sentence.
+
+    They are remembered and handed over before we look who is at work. Machines that are about to end at this very
+    moment may leave them to the next run: then they wait, and nothing is lost.
+    """
+    settings = store.settings()
+    store.files.durable = settings.durable
+    spelled = list(dict.fromkeys(spell_seed(seed, settings.tracking) for seed in seeds))
+    few = spelled if len(spelled) <= FEW else []
+    settled = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
+    added = _add(store, settings, spelled)
+    said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
+    known = f" ({settled:,} of them settled before)" if settled and added else ""
+    return f"{said}{known}; {_who_takes_them(store, settings)}"
+
+
+def _who_takes_them(store: Store, settings: Settings) -> str:
+    count = len(roster.look(store.files, settings, again=False).at_work)
+    who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} at work" if count else "nobody is at work"
+    if control.is_paused(store.files):
+        return f"{who}, but paused; `crawler resume {store.root}` goes on"
+    return who if count else f"{who}; `crawler run {store.root}` goes on"
+
+
+def check_root(root: Path, command: str) -> None:
+    """Say what is missing if a URL stands in the place of the store."""
+    if str(root).startswith(("http:/", "https:/")):
+        url = str(root).replace(":/", "://", 1)
+        raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
 
 
 def spell_seed(seed: str, tracking: Sequence[str]) -> str:
@@ -120,15 +157,21 @@ def _check_together(settings: Settings) -> None:
         )
 
 
-def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> None:
-    """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again."""
+def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
+    """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again.
+
+    How many of them were not there yet.
+    """
     frontier = Frontier(store.files, settings)
+    added = 0
     known = set(store.files.names("seeds"))
     for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):
         name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
         if name not in known:
             store.add_seeds((task.url for task in part), name + NEW)
+            added += len(part)
     for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
         frontier.hand_over(Try(seed) for seed in marked)
         frontier.flush()
         store.seeds_are_handed_over(name)
+    return added

@@ -192,10 +192,6 @@ def test_in_a_store_the_folder_of_a_host_is_made_and_one_that_a_user_removed_too
         store.put(name, b"here")
         assert store.get(name) == b"here"
     assert store.create("frontier/000/name")
-    (tmp_path / "README").unlink()
-    with pytest.raises(StoreAway):
-        store.put("errs/c.example/key", b"")
-    assert not (tmp_path / "errs" / "c.example").exists()
 
 
 @pytest.mark.parametrize("name", ["workers/12ab@000007", "robots/a.example", "seeds/12ab", "links/a.example/key"])

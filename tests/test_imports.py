@@ -19,6 +19,8 @@ ROWS = [
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "fetch"],
     ["shards"],
+    ["roster"],
+    ["control"],
     ["rehydrate", "desk", "report"],
     ["housekeeping"],
     ["begin", "worker"],
