@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -65,6 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> NoReturn:
     """The `crawler` command."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a machine listens to it: an end without a word
     sys.exit(run(sys.argv[1:]))
 
 

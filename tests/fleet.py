@@ -16,7 +16,7 @@ from mounts import Mount
 from world import COMMAND, World, wait_for
 
 from crawler.files import Files
-from crawler.shards import END, read_counters
+from crawler.pulses import END, read_counters
 from crawler.web import Web
 from crawler.web_server import Request, asked_twice, gaps, serve
 

@@ -23,8 +23,8 @@ from crawler.begin import begin
 from crawler.config import Settings
 from crawler.files import Files
 from crawler.logs import many
+from crawler.pulses import Pulse
 from crawler.roster import Rate
-from crawler.shards import Pulse
 from crawler.web import TreeWeb
 from crawler.web_server import asked_twice
 

@@ -31,7 +31,7 @@ from world import (
 
 from crawler.files import Files
 from crawler.machine import oom_kills
-from crawler.shards import read_counters
+from crawler.pulses import read_counters
 from crawler.web import DemoWeb, TreeWeb
 from crawler.web_server import asked_twice
 

@@ -17,7 +17,7 @@ ROWS = [
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
-    ["seeds", "frontier", "trace", "fetch"],
+    ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
     ["roster"],
     ["control"],
