@@ -158,7 +158,7 @@ class Frontier:
         done = [name for name, number in batches.items() if left[number] <= 0]
         kept = sorted((name for name in batches if name not in set(done)), key=lambda name: left[batches[name]])
         small = kept if all_of_it else kept[: len(kept) // 2] if len(kept) > MANY else []
-        if len(small) > 1:
+        if len(small) > 1 or any(left[batches[name]] < lines_of(name) for name in small):
             self._merge(shard, {batches[name] for name in small})
             done += small
         for name in done:
@@ -202,6 +202,12 @@ class Frontier:
 def folder(shard: int) -> str:
     """Where a shard's batches are."""
     return f"frontier/{shard_name(shard)}"
+
+
+def lines_of(name: str) -> int:
+    """How many lines a batch has, by its name; 0 for a file that somebody else has put there."""
+    lines = name.rpartition(".")[2]
+    return int(lines) if lines.isdigit() else 0
 
 
 def all_of(results: Iterable[object]) -> None:
