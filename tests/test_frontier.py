@@ -422,6 +422,16 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
 
 
+def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A + "1"), Try(A + "2"), Try(A + "3"))
+    taken = mine.take()
+    assert taken
+    mine.table.settle(taken[0], kept=True)
+    mine.disown([mine.shard_of(A)])
+    assert on_disk(root).keys() == {A + "1", A + "2", A + "3"} - {taken[0].url}
+
+
 def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = owner_of(root)
     mine.hand_over([Try(A), Try(B)])
