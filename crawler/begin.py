@@ -1,27 +1,33 @@
-"""How a run begins: open or make the store, check that flags and crawl.yaml agree, add seeds, mend the frontier."""
+"""How a run begins: open or make the store, check that flags and crawl.yaml agree, add seeds, mend the frontier.
+
+Also how seeds are added while others run.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crawler import config, rehydrate, urls
+from crawler import config, control, rehydrate, roster, urls
 from crawler.config import Settings
-from crawler.errors import StoreError, UsageError
+from crawler.errors import Busy, StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, in_parts
+from crawler.logs import many
 from crawler.records import Try
+from crawler.shards import doors, read_owners
 from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
+PATIENCE = 60.0  # seconds for another machine to make the store
+FEW = 1000  # URLs that are looked up one by one
 
 
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
     """The settings of a store that is ready for workers, with the given URLs waiting in it."""
-    if str(root).startswith(("http:/", "https:/")):
-        url = str(root).replace(":/", "://", 1)
-        raise UsageError(f"the store's folder is missing before the URL; write crawler run STORE {url}")
+    check_root(root, "run")
     spelled = [spell_seed(seed, ()) for seed in seeds]
     files = Files(root, me)
     store = Store(root, files)
@@ -33,12 +39,46 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     _check_together(settings)
     files.share_mode()
     files.durable = settings.durable
+    control.sweep(files)
+    roster.announce(files, me)  # before all that may take long: `crawler stop` must not miss us
     if rehydrate.is_needed(store, settings):
         with store.alone("rehydrating the store"):
             if rehydrate.is_needed(store, settings):
                 rehydrate.rehydrate(store, settings, show)
     _add(store, settings, [spell_seed(seed, settings.tracking) for seed in spelled])
     return settings
+
+
+def add(store: Store, seeds: Sequence[str]) -> str:
+    """Add URLs to a crawl that others may be working on; what came of it, as a sentence.
+
+    They are remembered and handed over before we look who is at work. Machines that are about to end at this very
+    moment may leave them to the next run: then they wait, and nothing is lost.
+    """
+    settings = store.settings()
+    store.files.durable = settings.durable
+    spelled = list(dict.fromkeys(spell_seed(seed, settings.tracking) for seed in seeds))
+    few = spelled if len(spelled) <= FEW else []
+    settled = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
+    added = _add(store, settings, spelled)
+    said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
+    known = f" ({settled:,} of them settled before)" if settled and added else ""
+    return f"{said}{known}; {_who_takes_them(store, settings)}"
+
+
+def _who_takes_them(store: Store, settings: Settings) -> str:
+    count = len(roster.look(store.files, settings, again=False).at_work)
+    who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} at work" if count else "nobody is at work"
+    if control.is_paused(store.files):
+        return f"{who}, but paused; `crawler resume {store.root}` goes on"
+    return who if count else f"{who}; `crawler run {store.root}` goes on"
+
+
+def check_root(root: Path, command: str) -> None:
+    """Say what is missing if a URL stands in the place of the store."""
+    if str(root).startswith(("http:/", "https:/")):
+        url = str(root).replace(":/", "://", 1)
+        raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
 
 
 def spell_seed(seed: str, tracking: Sequence[str]) -> str:
@@ -61,7 +101,7 @@ def _is_new(root: Path, store: Store) -> bool:
         raise StoreError(
             f"{root.absolute().parent} does not exist; is the mount there? (the store's own folder is made for you)"
         )
-    return not root.exists() or not store.exists()
+    return not root.exists() or not store.is_made()
 
 
 def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
@@ -73,23 +113,35 @@ def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> N
             f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/"
         )
     strange = sorted(set(store.files.names("")) - HARMLESS)
-    if strange and not store.exists():  # another machine may have made it just now
+    if strange and not store.is_made():  # another machine may have made it just now
         raise StoreError(
             f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one"
         )
     try:
         root.mkdir(exist_ok=True)
         store.files.share_mode()
-        with store.alone("making the store"):
-            if not store.exists():
-                store.make(settings, rehydrate.MARK if has_pages else None)
+        _make_alone(store, settings, has_pages)
     except OSError as error:
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
 
+def _make_alone(store: Store, settings: Settings, has_pages: bool) -> None:
+    """Make the store, unless another machine does; a client may believe in its lock long after it is gone."""
+    limit = time.monotonic() + PATIENCE
+    while not store.is_made():
+        try:
+            with store.alone("making the store", seconds=2):
+                if not store.is_made():
+                    store.make(settings, rehydrate.MARK if has_pages else None)
+        except Busy:
+            if time.monotonic() > limit:
+                raise
+
+
 def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings:
     """The settings of a store that is made now; a crawl.yaml that came with a copy of pages counts."""
-    data = store.files.get("crawl.yaml")
+    # By the listing: to ask for a name that is missing lets a client believe for a while that it stays so.
+    data = store.files.get("crawl.yaml") if "crawl.yaml" in store.files.names("") else None
     if data is None:
         return new_settings(given)
     copied = Settings(**config.parse(data.decode("utf-8", "replace"), f"{root}/crawl.yaml"))
@@ -120,15 +172,22 @@ def _check_together(settings: Settings) -> None:
         )
 
 
-def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> None:
-    """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again."""
+def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
+    """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again.
+
+    How many of them were not there yet.
+    """
     frontier = Frontier(store.files, settings)
+    frontier.doors = doors(read_owners(store.files, settings.shards))
+    added = 0
     known = set(store.files.names("seeds"))
     for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):
         name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
         if name not in known:
             store.add_seeds((task.url for task in part), name + NEW)
+            added += len(part)
     for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
         frontier.hand_over(Try(seed) for seed in marked)
         frontier.flush()
         store.seeds_are_handed_over(name)
+    return added

@@ -8,23 +8,29 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, demo, errors, rehydrate, report
-from crawler.begin import begin, spell_seed
+from crawler import config, control, demo, doctor, errors, rehydrate, report
+from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log
 from crawler.machine import Machine, Plan
-from crawler.store import open_store
+from crawler.store import Store, open_store
 from crawler.version import __version__
 
 EXAMPLES = {
     "run": "example: crawler run /mnt/shared/crawl https://example.org/ --scope host --depth 3",
+    "add": "example: crawler add /mnt/shared/crawl https://example.org/news/",
     "status": "example: crawler status /mnt/shared/crawl --json | jq .waiting",
+    "pause": "example: crawler pause /mnt/shared/crawl",
+    "resume": "example: crawler resume /mnt/shared/crawl",
+    "stop": "example: crawler stop /mnt/shared/crawl",
     "rehydrate": "example: crawler rehydrate /mnt/shared/crawl",
     "demo": "example: crawler demo /tmp/demo --workers 4",
+    "doctor": "example: crawler doctor /mnt/shared/crawl, on two machines at once",
 }
 
 # flag, setting, how argparse reads it
@@ -99,13 +105,23 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"crawler {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _run_flags(_command(commands, "run", "crawl into a store, or go on with one", run_crawl))
+    _url_flags(_command(commands, "add", "give URLs to a crawl, whether machines are at work on it or not", run_add))
     status = _command(commands, "status", "how a crawl stands", show_status)
     status.add_argument("--json", action="store_true", help="for scripts")
+    status.add_argument("-v", "--verbose", action="store_true", help="show each worker, however many there are")
+    _command(commands, "pause", "have all machines stop asking hosts, until `resume`", run_pause)
+    _command(commands, "resume", "have all machines go on after `pause`", run_resume)
+    _command(commands, "stop", "have all machines that are at work end in good order, and wait for them", run_stop)
     _command(commands, "rehydrate", "make the frontier again from the saved links", run_rehydrate)
     shown = _command(
         commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
     )
     demo.flags(shown, _whole)
+    checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
+    checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
+    checked.add_argument(
+        "--wait", type=_duration, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
+    )
     return top
 
 
@@ -117,9 +133,13 @@ def _command(commands: Any, name: str, help: str, call: Any, store: bool = True)
     return made
 
 
-def _run_flags(made: Parser) -> None:
+def _url_flags(made: Parser) -> None:
     made.add_argument("urls", nargs="*", metavar="URL", help="where to begin")
     made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
+
+
+def _run_flags(made: Parser) -> None:
+    _url_flags(made)
     made.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
     made.add_argument(
         "-s",
@@ -181,12 +201,16 @@ def run_crawl(options: argparse.Namespace) -> int:
         raise UsageError(
             f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
         ) from error
-    settings = begin(options.store, given, seeds, secrets.token_hex(4), log.warning)
-    if not settings.robots:
-        log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
     root = options.store.absolute()
     plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
-    code, said = _last_word(options.store, Machine(plan, settings).run())
+    try:
+        settings = begin(options.store, given, seeds, plan.id, log.warning)
+        if not settings.robots:
+            log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
+        code = Machine(plan, settings).run()
+    finally:
+        control.withdraw(Files(root), plan.id)
+    code, said = _last_word(options.store, code)
     if not options.quiet:
         print(said)
     return code
@@ -230,31 +254,65 @@ def _input_urls(file: str | None) -> list[str]:
 def _last_word(root: Path, code: int) -> tuple[int, str]:
     """How a run ended; a limit that is reached when nothing waits any more is the end of the crawl."""
     try:
-        found = report.status(open_store(root))
+        found = report.status(open_store(root), again=False)
     except StoreError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
     if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
     refused = sum(found["refusals"].values())
+    waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
     return code, (
         f"{errors.EXIT_CODES[code].partition(';')[0]}; {found['pages']:,} pages, {found['redirects']:,} redirects, "
-        f"{refused:,} refusals, {found['waiting']:,} waiting in {root}"
+        f"{refused:,} refusals{waiting} in {root}"
     )
 
 
 def show_status(options: argparse.Namespace) -> int:
     """`crawler status`."""
     found = report.status(open_store(options.store))
-    print(json.dumps(found) if options.json else report.as_text(found))
+    print(json.dumps(found) if options.json else report.as_text(found, options.verbose))
     return errors.OVER
+
+
+def run_add(options: argparse.Namespace) -> int:
+    """`crawler add`."""
+    check_root(options.store, "add")
+    seeds = [spell_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    if not seeds:
+        raise UsageError("there is nothing to add; give URLs, or a file of them with -i")
+    print(add(_store_to_write(options.store), seeds))
+    return errors.OVER
+
+
+def run_pause(options: argparse.Namespace) -> int:
+    """`crawler pause`."""
+    print(control.pause(_store_to_write(options.store)))
+    return errors.OVER
+
+
+def run_resume(options: argparse.Namespace) -> int:
+    """`crawler resume`."""
+    print(control.resume(_store_to_write(options.store)))
+    return errors.OVER
+
+
+def run_stop(options: argparse.Namespace) -> int:
+    """`crawler stop`."""
+    done = control.stop(_store_to_write(options.store), lambda said: print(said, flush=True))
+    return errors.OVER if done else errors.LIMIT
+
+
+def _store_to_write(root: Path) -> Store:
+    store = open_store(root, Files(root, secrets.token_hex(4)))
+    store.files.share_mode()
+    return store
 
 
 def run_rehydrate(options: argparse.Namespace) -> int:
     """`crawler rehydrate`."""
-    store = open_store(options.store, Files(options.store, secrets.token_hex(4)))
+    store = _store_to_write(options.store)
     settings = store.settings()
-    store.files.share_mode()
     try:
         with store.alone("rehydrating the store"):
             rehydrate.rehydrate(store, settings, print)
@@ -263,3 +321,17 @@ def run_rehydrate(options: argparse.Namespace) -> int:
             f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
         ) from error
     return errors.OVER
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """`crawler doctor`."""
+    findings = []
+    for found in doctor.examine(options.store, options.wait):
+        if isinstance(found, str):
+            print(found, file=sys.stderr, flush=True)
+            continue
+        findings.append(found)
+        print(json.dumps(asdict(found)) if options.json else doctor.as_line(found), flush=True)
+    if not options.json:
+        print(doctor.verdict(findings))
+    return doctor.exit_code(findings)

@@ -19,6 +19,7 @@ from crawler.errors import StoreAway, StoreError
 from crawler.frontier import Frontier, all_of
 from crawler.logs import log
 from crawler.records import Failure, Try
+from crawler.roster import Rate
 from crawler.seeds import Seeds
 from crawler.shards import Shards
 from crawler.slate import Slate
@@ -55,7 +56,7 @@ class Desk:
         self.frontier = Frontier(self.files, settings, self._pool.map, seeds.refresh)
         self.table = self.frontier.table
         self.shards = Shards(self.files, settings, slate.workers)
-        self.closed = False
+        self.closed = self.paused = False
         self.outcome: str | None = None
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
@@ -72,14 +73,16 @@ class Desk:
         self._complaints = 0
         self._unsynced: set[str] = set()
         self._away_since: float | None = None
+        self._sure = True
         self._born = time.time()
+        self._rate = Rate(time.monotonic())
         self._survey: dict[str, Any] = {}
         self._next_survey = 0.0
 
     def take(self, visitor: int) -> tuple[Try, Host] | None:
         """1. The next URL that is due, or None after a short wait."""
         with self._news:
-            must_wait = self._must_wait()
+            must_wait = self.paused or self._must_wait()
             taken = None if must_wait else self.frontier.take()
             self._show_flying()
             if taken is None:
@@ -101,9 +104,20 @@ class Desk:
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
-        if self.outcome or self._away_since or not self.shards.is_sure() or self.slate.draining:
+        if self.outcome or self._away_since or not self._is_sure() or self.slate.draining:
             return True
         return self.table.taken >= 2 * self.threads or self._limit_is_near()
+
+    def _is_sure(self) -> bool:
+        """Whether nobody can believe us dead yet; a mount that hangs is no error, so it is said here."""
+        sure = self.shards.is_sure()
+        if not sure and self._sure:
+            half = self.settings.patience / 2
+            log.warning("pausing: no sign of life could be given for %.0f s; is the mount hanging?", half)
+        elif sure and not self._sure:
+            log.warning("going on: the store takes signs of life again")
+        self._sure = sure
+        return sure
 
     def _limit_is_near(self) -> bool:
         """Announce one more page before counting, so that two workers who look at once both see both."""
@@ -263,6 +277,7 @@ class Desk:
         """What this worker has done and what it has before it, for `workers/`."""
         with self.table.lock:
             refusals = dict(self._refusals)
+            rate = self._rate.note(self._counters["pages"], time.monotonic())
         self._look_at_hosts()
         self.slate.set(self.row, "waiting", self.table.waiting)
         self.slate.set(self.row, "hosts", self._survey["hosts"])
@@ -275,6 +290,7 @@ class Desk:
             "when": utc(time.time()),
             **{name: self._counters[name] for name in ("pages", "redirects", "retries", "bytes")},
             "refusals": refusals,
+            "rate": rate,
             "waiting": self.table.waiting,
             "flying": self.table.taken,
             "cut": self.table.cut,

@@ -13,7 +13,7 @@ BUG = 70
 EXIT_CODES = {
     OVER: "the crawl is over: nothing is waiting",
     USAGE: "usage: a flag, a setting or a URL is wrong; nothing was asked",
-    STOPPED: "stopped with work left (Ctrl-C, SIGTERM); the same command goes on",
+    STOPPED: "stopped with work left (Ctrl-C, SIGTERM, crawler stop); the same command goes on",
     LIMIT: "the time or page limit was reached with work left; a page limit is raised in crawl.yaml",
     STORE: "the store cannot be used (missing mount, no permission, another format)",
     FULL: "the disk is full; make room, and the same command goes on",
@@ -47,3 +47,7 @@ class DiskFull(StoreError):
     """No room (bytes, inodes or quota) for what we must write."""
 
     exit_code = FULL
+
+
+class Busy(StoreError):
+    """Another machine does what only one may do at a time."""

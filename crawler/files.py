@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ from pathlib import Path
 from crawler.errors import DiskFull, StoreAway, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
-HOPELESS = {errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+HOPELESS = {errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
+NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -45,9 +47,17 @@ class Files:
                 self._write(temporary, data)
                 os.rename(self._path(temporary), self._path(name))
             except OSError:
+                if self._has_arrived(name, data):
+                    return
                 with suppress(OSError):
                     os.unlink(self._path(temporary))
                 raise
+
+    def _has_arrived(self, name: str, data: bytes) -> bool:
+        """Whether a rename that seemed to fail was done: its answer was lost, and asked again it found nothing."""
+        with suppress(OSError), open(self._path(name), "rb") as file:
+            return file.read() == data
+        return False
 
     def create(self, name: str) -> bool:
         """Make an empty file that was not there; True for exactly one caller."""
@@ -80,9 +90,10 @@ class Files:
             except FileNotFoundError:
                 return None
             except OSError as error:
-                # ESTALE: the file was replaced under us; opening again from the top finds the new one.
+                # ESTALE: the file was replaced under us; after a listing, opening it again finds the new one.
                 if error.errno != errno.ESTALE or not left:
                     raise self._translate(error, name) from error
+                self.names(name.rpartition("/")[0])
         return None
 
     def names(self, folder: str) -> list[str]:
@@ -94,11 +105,48 @@ class Files:
         except OSError as error:
             raise self._translate(error, folder) from error
 
-    def freshen(self, folder: str) -> None:
-        """Make the next listing of a folder a new one: clients drop their cache when they change it."""
+    def freshen(self, folder: str) -> bool:
+        """Make the next listing of a folder a new one: clients drop their cache when they change it.
+
+        False if the folder is not there. A name that was never open is removed for good: sshfs without its cache
+        leaves a hidden file behind for one that was.
+        """
+        path = self._path(f"{folder}/.{self.me}-{secrets.token_hex(4)}")
+        with self._trouble(folder):
+            try:
+                self._make_name(path)
+                os.unlink(path)
+            except FileNotFoundError:
+                if not self._is_there("README"):
+                    raise
+                return False
+            return True
+
+    @staticmethod
+    def _make_name(path: str) -> None:
+        try:
+            os.mknod(path, 0o600)
+        except OSError as error:
+            if error.errno not in NO_NODES:
+                raise
+            os.close(os.open(path, NEW, 0o600))
+
+    def clock(self, folder: str) -> float:
+        """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
         name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
-        if self.create(name):
+        self.create(name)
+        try:
+            return self.written(name) or time.time()
+        finally:
             self.drop(name)
+
+    def written(self, name: str) -> float | None:
+        """When a file was written, by the clock that `clock` tells; None when there is none."""
+        with self._trouble(name):
+            try:
+                return os.stat(self._path(name)).st_mtime
+            except FileNotFoundError:
+                return None
 
     def drop(self, name: str) -> bool:
         """Remove a file; False if it was not there."""
@@ -168,11 +216,20 @@ class Files:
         """
         home = name.rpartition("/")[0]
         top = home.partition("/")[0]
+        try:
+            if home != top:  # else the folder that is missing may be the store
+                return self._make_folder(home)
+        except FileNotFoundError:
+            pass
         if not self._is_there("README"):
             raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
         for folder in dict.fromkeys((top, home)):
-            with suppress(FileExistsError):
-                os.mkdir(self._path(folder))
+            self._make_folder(folder)
+        return None
+
+    def _make_folder(self, folder: str) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(self._path(folder))
 
     def _is_there(self, name: str) -> bool:
         try:

@@ -1,7 +1,8 @@
 """The frontier: batches in the shards' folders on the mount, and the task table that they are read into.
 
-Anyone adds a batch to a shard; only the shard's owner removes one, and only when all of its URLs are settled or
-stand in a newer batch. A batch's name ends with its number of lines, so a listing tells the backlog.
+Anyone adds a batch to a shard's folder; only the shard's owner removes one, and only when all of its URLs are settled
+or stand in a newer batch. A batch is for an owner, and may hold URLs of any of its shards; what is not the owner's any
+more it hands on. A batch's name ends with its number of lines, so a listing tells the backlog.
 """
 
 from __future__ import annotations
@@ -43,8 +44,12 @@ class Frontier:
         self.shards = settings.shards
         self.spread = settings.spread
         self.owned: set[int] = set()
-        self._batches: dict[int, dict[str, int]] = {}  # shard -> batch name -> number in the table
-        self._lots: dict[int, list[Try]] = defaultdict(list)
+        self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
+        self._queue: list[Try] = []
+        self._strays: list[tuple[Try, int]] = []  # what we found in our folders but is not for us, and in which batch
+        self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
+        self._taken_over: dict[int, float] = {}
         self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
         self._token = secrets.token_hex(2)  # a machine makes more than one frontier under its name
@@ -58,11 +63,11 @@ class Frontier:
 
     def take(self) -> tuple[Try, Host] | None:
         """The next URL of a host of ours that is due, or None if none is due now."""
-        return self.table.take(time.monotonic(), time.time())
+        return self.table.take(time.monotonic())
 
     def next_due(self) -> float:
         """Seconds until something may be due."""
-        return self.table.next_due(time.monotonic(), time.time())
+        return self.table.next_due(time.monotonic())
 
     def meet(self, host: str, settled: set[str], kept: int) -> None:
         """Learn what is settled of a host that has come up for the first time, and how many pages of it are kept."""
@@ -71,14 +76,16 @@ class Frontier:
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
 
+    def taken_over(self, url: str) -> float:
+        """When the shard of a URL came to us from a dead worker (monotonic); 0 if it did not."""
+        return self._taken_over.get(self.shard_of(url), 0.0)
+
     # ---- handing over
 
     def hand_over(self, tries: Iterable[Try]) -> None:
         """Queue URLs for their shards, whoever owns them; `flush` brings them there."""
         with self._lock:
-            for task in tries:
-                if task.attempt or self._is_news(task):
-                    self._lots[self.shard_of(task.url)].append(task)
+            self._queue.extend(task for task in tries if task.attempt or self._is_news(task))
 
     def _is_news(self, task: Try) -> bool:
         """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""
@@ -90,25 +97,43 @@ class Frontier:
         return True
 
     def flush(self) -> None:
-        """Write what is queued, a batch per shard, and take our own shards' part into the table."""
+        """Write what is queued, a batch for each owner, and take our own part into the table."""
         self.hand_over(self.table.drain_mixed())
         with self._lock:
-            lots, self._lots = self._lots, defaultdict(list)
+            queue, self._queue = self._queue, []
+        lots: dict[int, list[Try]] = defaultdict(list)
+        for task in queue:
+            lots[self._door(self.shard_of(task.url))].append(task)
+        for task, _ in self._strays:
+            shard = self.shard_of(task.url)
+            lots[self._door(shard) if shard in self._batches else shard].append(task)
         try:
-            written = self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
+            written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)])
         except BaseException:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
-                for shard, lot in lots.items():
-                    self._lots[shard].extend(lot)
+                self._queue = queue + self._queue
             raise
-        for shard, name, part in written:
-            self._take_in(shard, name, part)
+        for _, batch in self._strays:
+            self.table.left[batch] -= 1
+        self._strays.clear()
+        for home, name, part in written:
+            self._take_in(home, name, part)
+
+    def _door(self, shard: int) -> int:
+        """The folder where the owner of a shard finds what is for any of its shards: that of its first one.
+
+        A file for each owner, and not for each shard, is a third of all operations. That the owner may have changed
+        does no harm: whoever has that folder hands on what is not its own.
+        """
+        if shard in self.owned:
+            return min(self.owned)
+        return shard if shard in self._batches else self.doors.get(shard, shard)
 
     def _write(self, parts: list[tuple[int, list[Try]]]) -> list[tuple[int, str, list[Try]]]:
         """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
-        named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
+        named = [(home, self._new_name(len(part)), part) for home, part in parts]
         all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
-        all_of(self._run(self.files.settle, {folder(shard) for shard, _ in parts}))
+        all_of(self._run(self.files.settle, {folder(home) for home, _ in parts}))
         return named
 
     def _new_name(self, lines: int) -> str:
@@ -117,30 +142,59 @@ class Frontier:
 
     # ---- the inbox
 
-    def own(self, shard: int) -> None:
-        """A shard is ours: read what waits in it."""
-        self.owned.add(shard)
-        self._batches.setdefault(shard, {})
-        self.read_inbox(shard, fresh=True)
+    def own(self, shards: Iterable[int], inherited: Iterable[int] = (), past: Iterable[tuple[str, int]] = ()) -> None:
+        """Shards are ours: read what waits in them. Those that are `inherited` were not given back by their owner.
 
-    def read_inbox(self, shard: int, fresh: bool) -> None:
-        """Read the batches of a shard that are new; `fresh` when the listing must not be an old one."""
-        if fresh:
-            self.files.freshen(folder(shard))
-        news = sorted(set(self.files.names(folder(shard))) - self._batches[shard].keys())
+        Hosts that have a `past` (see `Store.past`) are noted before any of their URLs can be taken.
+        """
+        shards = list(shards)
+        noted = self._of_shards(past, shards)
+        self.owned.update(shards)
+        self.table.remember(noted)
+        self._unsafe.update(inherited)
+        self._taken_over.update((shard, time.monotonic()) for shard in inherited)
+        for shard in shards:
+            self._batches.setdefault(shard, {})
+        self.read_inboxes(shards, fresh=True)
+
+    def _of_shards(self, past: Iterable[tuple[str, int]], shards: list[int]) -> list[tuple[str, int, int]]:
+        """Of hosts with a past those that are in these shards, with their shard; all of them where hosts are split."""
+        if self.spread == "url":
+            return [(host, 0, bits) for host, bits in past]
+        placed = ((host, urls.shard_of_key(urls.key(host), self.shards), bits) for host, bits in past)
+        return [found for found in placed if found[1] in shards]
+
+    def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
+        """Read the batches of shards that are new; `fresh` when the listings must not be old ones."""
+        listed = list(self._run(lambda shard: (shard, self._names(shard, fresh)), shards))
+        news = [(shard, name) for shard, names in listed for name in sorted(names - self._batches[shard].keys())]
         if news and self._before_news:
             self._before_news()
-        for name in news:
+        for shard, name in news:
             data = self.files.get(f"{folder(shard)}/{name}")
             if data is not None:
                 self._take_in(shard, name, from_lines(data))
 
-    def _take_in(self, shard: int, name: str, tries: Iterable[Try]) -> None:
-        if shard in self._batches:
-            number = self._batches[shard][name] = self._new_number()
-            self.table.add(tries, number, self.shard_of)
-            if shard not in self.owned:  # it is being given back, and this is news of a URL that was in flight
-                self.table.hold([number])
+    def _names(self, shard: int, fresh: bool) -> set[str]:
+        if fresh:
+            self.files.freshen(folder(shard))
+        return set(self.files.names(folder(shard)))
+
+    def _take_in(self, home: int, name: str, tries: Iterable[Try]) -> None:
+        """Take a batch in a folder of ours into the table; what is not for us is handed on by the next flush."""
+        if home not in self._batches:
+            return
+        number = self._batches[home][name] = self._new_number()
+        ours: list[Try] = []
+        for task in tries:
+            if self.shard_of(task.url) in self._batches:
+                ours.append(task)
+            else:
+                self._strays.append((task, number))
+                self.table.left[number] += 1
+        self.table.add(ours, number, self.shard_of)
+        if len(self._strays) > LOT:
+            self.flush()
 
     def _new_number(self) -> int:
         self._numbers += 1
@@ -148,55 +202,87 @@ class Frontier:
 
     # ---- tidying
 
-    def tidy(self, shard: int, all_of_it: bool = False) -> None:
+    def tidy(self, shard: int) -> None:
         """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
         if self.queued:  # what mixes two batches is written before they may go
             self.flush()
+        self._make_safe(shard)
         self._write_again(shard)
-        batches = self._batches[shard]
         left = self.table.left
-        done = [name for name, number in batches.items() if left[number] <= 0]
-        kept = sorted((name for name in batches if name not in set(done)), key=lambda name: left[batches[name]])
-        small = kept if all_of_it else kept[: len(kept) // 2] if len(kept) > MANY else []
-        if len(small) > 1:
-            self._merge(shard, {batches[name] for name in small})
-            done += small
-        for name in done:
-            self.files.drop(f"{folder(shard)}/{name}")
-            left.pop(batches.pop(name), None)
+        kept = sorted((number for number in self._batches[shard].values() if left[number] > 0), key=left.__getitem__)
+        if len(kept) > MANY:
+            self._merge(shard, set(kept[: len(kept) // 2]))
+        for name, number in list(self._batches[shard].items()):
+            if left[number] <= 0:
+                self.files.drop(f"{folder(shard)}/{name}")
+                del self._batches[shard][name], left[number]
+
+    def _make_safe(self, shard: int) -> None:
+        """Write all that we inherited anew, under names of our own.
+
+        Its last owner may only be asleep in the middle of tidying, and remove the batches that it knew when it wakes.
+        """
+        if shard in self._unsafe:
+            self.read_inboxes([shard], fresh=True)
+            self._merge(shard, set(self._batches[shard].values()))
+            self._unsafe.discard(shard)
 
     def _write_again(self, shard: int) -> None:
         """Somebody else who believed to own this shard may have tidied it: what we count on must be in some file."""
-        there = set(self.files.names(folder(shard)))
-        gone = {
-            name for name, number in self._batches[shard].items() if name not in there and self.table.left[number] > 0
-        }
+        counted = {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
+        gone = counted and counted - set(self.files.names(folder(shard)))
         if gone:
             self._merge(shard, {self._batches[shard][name] for name in gone})
             for name in gone:
                 self.table.left.pop(self._batches[shard].pop(name), None)
 
-    def _merge(self, shard: int, old: set[int]) -> None:
+    def _merge(self, home: int, old: set[int]) -> None:
         """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
         parts = in_parts(self.table.of_batches(old), LOT)
-        for _, name, part in self._write([(shard, part) for part in parts]):
-            new = self._batches[shard][name] = self._new_number()
+        for _, name, part in self._write([(home, part) for part in parts]):
+            new = self._batches[home][name] = self._new_number()
             self.table.rehome(part, old, new)
 
-    def hold(self, shard: int) -> None:
-        """Begin to give a shard back: nothing of it is given out any more."""
-        self.owned.discard(shard)
-        self.table.hold(self._batches[shard].values())
+    # ---- giving back
 
-    def disown(self, shard: int) -> None:
-        """A shard is no longer ours."""
-        self.owned.discard(shard)
-        self.table.forget(shard, self._batches.pop(shard, {}).values(), self.spread == "url")
+    def hold(self, shards: Iterable[int]) -> None:
+        """Begin to give shards back: nothing of them is given out any more."""
+        self.owned.difference_update(shards)
+        self.table.hold(shards)
+
+    def disown(self, shards: Iterable[int], lost: Iterable[int] = ()) -> None:
+        """Shards are no longer ours: what waits in them is left in their own folders, what we keep goes to ours.
+
+        In the folder of a shard that is `lost` (another worker has it already) nothing is removed.
+        """
+        shards, lost = set(shards), set(lost)
+        self.owned -= shards
+        self._sort(shards, lost)
+        self.table.forget(shards, self.spread == "url")
+        homes = {number for shard in shards for number in self._batches[shard].values()}
+        for task in self.table.of_batches(homes)[:1]:
+            self._merge(self._door(self.shard_of(task.url)), homes)
+        for shard in shards:
+            for name, number in self._batches[shard].items():
+                if shard not in lost:
+                    self.files.drop(f"{folder(shard)}/{name}")
+                self.table.left.pop(number, None)
+            del self._batches[shard]
+            self._unsafe.discard(shard)
+            self._taken_over.pop(shard, None)
+
+    def _sort(self, shards: set[int], lost: set[int]) -> None:
+        """Write what waits in these shards into the folder of each; what is lost may be there already."""
+        lots: dict[int, list[Try]] = defaultdict(list)
+        for shard, batch, task in self.table.of_shards(shards):
+            if shard not in lost or batch not in self._batches[shard].values():
+                lots[shard].append(task)
+        self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
 
     @property
     def queued(self) -> bool:
         """Whether something is queued that no shard has yet."""
-        return any(self._lots.values()) or bool(self.table.mixed)
+        return bool(self._queue or self._strays or self.table.mixed)
 
 
 def folder(shard: int) -> str:
@@ -218,16 +304,26 @@ def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
 
 
 def to_lines(tries: Iterable[Try]) -> bytes:
-    """A batch: one tab-separated line each of depth, attempt, due, url."""
-    return "".join(f"{task.depth}\t{task.attempt}\t{task.due:.0f}\t{task.url}\n" for task in tries).encode("ascii")
+    """A batch: one tab-separated line each of depth, attempt, due, url.
+
+    Due is 0 or `written+seconds`: whoever reads it waits no longer than those seconds, whatever its clock says.
+    """
+    now, wall = time.monotonic(), int(time.time())
+    return "".join(
+        f"{task.depth}\t{task.attempt}\t{f'{wall}+{max(task.due - now, 0):.0f}' if task.due else 0}\t{task.url}\n"
+        for task in tries
+    ).encode("ascii")
 
 
-LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})\t(\S+)")
+LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)")
 
 
 def from_lines(data: bytes) -> Iterator[Try]:
     """The URLs of a batch; a line that is not one (a hand-made file, say) is passed over."""
+    now, wall = time.monotonic(), time.time()
     for line in data.decode("ascii", "replace").splitlines():
         found = LINE.fullmatch(line)
-        if found and urls.is_safe(found[4]):
-            yield Try(found[4], int(found[1]), int(found[2]), float(found[3]))
+        if found and urls.is_safe(found[5]):
+            seconds = int(found[4] or 0)
+            due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
+            yield Try(found[5], int(found[1]), int(found[2]), due)

@@ -8,16 +8,18 @@ import time
 from contextlib import suppress
 
 from crawler.config import Settings
+from crawler.control import PAUSE, STOP
 from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
-from crawler.errors import DiskFull, StoreAway, StoreError
+from crawler.errors import StoreAway, StoreError
 from crawler.logs import log
 from crawler.seeds import Seeds
-from crawler.shards import read_counters
-from crawler.slate import Slate
+from crawler.shards import ALL, read_counters
+from crawler.slate import TOLD, Slate
 from crawler.store import Store
 
-FLUSH = 0.3  # seconds that a page waits for others to be flushed with
-QUICK = 0.2  # seconds between looks and between beats when the end is near
+LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
+QUICK = 0.2  # the same while one is idle, and between looks and between beats when the end is near
+SELDOM = 4  # looks at the other workers for one into all inboxes
 TIDY = 5.0
 GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away
 
@@ -29,7 +31,8 @@ class House(Desk):
         super().__init__(store, settings, seeds, slate, row, machine)
         self._leaving: set[int] = set()
         self._looked = self._next_tidy = 0.0
-        self._vouched = -1
+        self._looks = 0
+        self._vouched, self._thorough = -1, False
         self._parent = os.getppid()
 
     # ---- the housekeeper
@@ -39,7 +42,8 @@ class House(Desk):
         try:
             self.insist(self.seeds.refresh)
             self.insist(self._count_elsewhere)
-            self.insist(self.shards.beat, self.counters(), None)
+            self.insist(self.shards.beat, self.counters(), "")
+            self._heed()
         except Stopped:
             self.closed = True
             return
@@ -80,7 +84,8 @@ class House(Desk):
         return QUICK if self._near_the_end() else self.settings.pulse
 
     def _flush_if_due(self) -> None:
-        old = time.monotonic() - self._first_done > FLUSH
+        lot = QUICK if self.shards.any_idle() else LEISURE
+        old = time.monotonic() - self._first_done > lot
         if self._full.is_set() or self.outcome or self.slate.draining or (old and self._is_unflushed()):
             self.flush()
 
@@ -88,32 +93,51 @@ class House(Desk):
         """Look into the inboxes and at the other workers."""
         beat = self.shards.pulse.beat
         idle = self._is_idle()
-        for shard in list(self.frontier.owned):
-            self.frontier.read_inbox(shard, fresh=idle)
+        thorough = idle and self.shards.all_idle()
+        self._read_inboxes(idle, thorough)
         self._balance()
         if idle and self._is_idle():
-            self._vouched = beat
+            self._vouched, self._thorough = beat, thorough
+
+    def _read_inboxes(self, idle: bool, thorough: bool) -> None:
+        """Others leave what is for us in our first shard's folder: the rest is looked into now and then.
+
+        When all are idle, each look is into all of them, for it decides on the end.
+        """
+        self._looks += 1
+        shards = sorted(self.frontier.owned)
+        self.frontier.read_inboxes(shards[:1], fresh=True)
+        if thorough or self._looks % SELDOM == 0:
+            self.frontier.read_inboxes(shards[1:], fresh=idle)
 
     def _balance(self) -> None:
         gained, unwanted = self.shards.balance(self.frontier.owned | self._leaving)
-        for shard in gained:
-            self.frontier.own(shard)
-        for shard in set(unwanted) - self._leaving:
-            self.frontier.hold(shard)
-            self._leaving.add(shard)
-        if gained or unwanted:
-            log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(unwanted))
-        for shard in [shard for shard in self._leaving if not self.table.in_flight(shard)]:
-            self._give_back(shard)
+        if gained:
+            self._gain(gained)
+        new = set(unwanted) - self._leaving
+        self.frontier.hold(new)
+        self._leaving |= new
+        self.frontier.doors = self.shards.doors
+        if gained or new:
+            log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(new))
+        self._give_back({shard for shard in self._leaving if not self.table.in_flight(shard)})
 
-    def _give_back(self, shard: int) -> None:
+    def _gain(self, gained: dict[int, bool]) -> None:
+        """Shards are ours: know which hosts others have asked before any of their URLs can be taken."""
+        inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
+        self.frontier.own(gained, inherited, self.store.past())
+        self._next_tidy = 0.0  # what was inherited is written anew at once
+
+    def _give_back(self, shards: set[int]) -> None:
+        if not shards:
+            return
+        self.flush()
+        self._bring_nearer()
         self.sync_records()
-        if self.shards.owns(shard):
-            with suppress(DiskFull):  # then it stays untidy, which is no loss
-                self.frontier.tidy(shard, all_of_it=True)
-        self.frontier.disown(shard)
-        self.shards.release(shard)
-        self._leaving.discard(shard)
+        self.frontier.disown(shards, [shard for shard in shards if not self.shards.owns(shard)])
+        for shard in shards:
+            self.shards.release(shard)
+        self._leaving -= shards
 
     def _tidy(self) -> None:
         self.sync_records()
@@ -147,21 +171,33 @@ class House(Desk):
 
     def _rest_between_beats(self) -> float:
         """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
+        if self.paused:
+            return self.settings.pulse
         if self._vouched != self.shards.pulse.beat:
             return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
         return QUICK if self._near_the_end() else self.settings.pulse
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""
-        return not self.shards.pulse.idle or self.shards.all_idle()
+        return not self.paused and (not self.shards.pulse.idle or self.shards.all_idle())
 
     def _beat(self) -> None:
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
-        if not self.shards.beat(self.counters(), self.table.arrivals if vouched else None):
+        mark = f"{self.table.arrivals}{ALL if self._thorough else ''}" if vouched else ""
+        if not self.shards.beat(self.counters(), mark):
             log.warning("this worker was silent for too long and was replaced; it begins anew")
             self.outcome = BURIED
-        elif vouched and self.shards.all_is_done():
+            return
+        self._heed()
+        if vouched and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
             self.outcome = self.outcome or OVER
+
+    def _heed(self) -> None:
+        """Do what operators say: their words are names among the pulses (see `control`)."""
+        self.paused = PAUSE in self.shards.words
+        self.slate.set(self.row, "paused", int(self.paused))
+        if self.machine + STOP in self.shards.words:
+            self.slate.drain(TOLD)
 
     def _is_idle(self) -> bool:
         """Nothing waiting, in flight, queued or unflushed."""
@@ -198,8 +234,12 @@ class House(Desk):
             self.flush()
         self._next_survey = 0.0
         last = self.counters()
-        for shard in [*self.frontier.owned, *self._leaving]:
+        mine = self.frontier.owned | self._leaving
+        try:
+            self._give_back(mine)
+        except StoreError:  # no room to sort it, say: whoever has its folders next hands on what is not for them
             with suppress(StoreError):
-                self._give_back(shard)
+                for shard in mine:
+                    self.shards.release(shard)
         with suppress(StoreError):
             self.shards.say_goodbye({**last, "shards": 0})

@@ -53,6 +53,11 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def many(count: int, noun: str) -> str:
+    """A count and its noun: 1 page, 2 pages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def printable(text: str) -> str:
     """Text from the web as a terminal may see it: no control characters."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

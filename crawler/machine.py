@@ -55,6 +55,7 @@ class Plan:
     time_limit: float | None = None
     quiet: bool = False
     logs: Logs = field(default_factory=Logs)
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
 
 
 class Machine:
@@ -63,7 +64,7 @@ class Machine:
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.plan = plan
         self.settings = settings
-        self.id = secrets.token_hex(4)
+        self.id = plan.id
         self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
         self.slate = Slate(self._context, plan.workers, plan.threads)
         # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
@@ -76,7 +77,7 @@ class Machine:
         self._crashes: dict[int, list[float]] = {}
         self._error: CrawlerError | None = None
         self._signals = 0
-        self._out_of_time = False
+        self._out_of_time = self._told = self._paused = False
         self._began = time.monotonic()
 
     def run(self) -> int:
@@ -90,6 +91,7 @@ class Machine:
                 self._start(row)
             while self._work and self._signals < 2:
                 self._watch()
+                self._pass_on()
                 progress.show()
         finally:
             progress.close()
@@ -136,6 +138,17 @@ class Machine:
             else:
                 self._outcomes[outcome] += 1
 
+    def _pass_on(self) -> None:
+        """Say once for the machine what its workers have heard from an operator."""
+        if self.slate.told and not self._told:
+            self._told = True
+            log.warning("told to stop; finishing what is in flight", extra={"event": "told"})
+        paused = bool(self.slate.total("paused"))
+        if paused != self._paused:
+            self._paused = paused
+            said = f"paused: no host is asked until `crawler resume {self.plan.root}`" if paused else "going on"
+            log.warning(said, extra={"event": "paused" if paused else "resumed"})
+
     def _mourn(self, row: int, fault: bool = False) -> None:
         """A worker has died: what it had in hand is asked once more, each at its own time, but not for ever.
 
@@ -157,7 +170,7 @@ class Machine:
                 if self._guilt[url] >= GUILT:
                     store.put_refusal(url, Failure(url, "worker-died"), int(attempt) + 1)
                 else:
-                    frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.time() + 2 * place)])
+                    frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.monotonic() + 2 * place)])
             frontier.flush()
 
     def _blame(self, row: int) -> int:
@@ -196,7 +209,7 @@ class Machine:
     def _exit_code(self) -> int:
         if set(self._outcomes) == {desk.OVER}:
             return errors.OVER
-        if self._signals or self._outcomes[desk.STOPPED]:
+        if self._signals or self.slate.told or self._outcomes[desk.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
         return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
 
@@ -219,14 +232,15 @@ class Progress:
         """Bring the line up to date."""
         facts = {name: self.slate.total(name) for name in ("waiting", "refusals", "hosts")}
         pages = self.slate.total("pages")
+        paused = self.slate.total("paused") > 0
         if self.terminal:
-            self._bar.set_postfix(facts, refresh=False)
+            self._bar.set_postfix({**facts, **({"paused": "yes"} if paused else {})}, refresh=False)
             self._bar.update(pages - self._bar.n)
         elif not self.quiet and time.monotonic() > self._next:
             self._next = time.monotonic() + PLAIN_LINE
             print(
                 f"{pages} pages,",
-                ", ".join(f"{value} {name}" for name, value in facts.items()),
+                ", ".join(f"{value} {name}" for name, value in facts.items()) + (", paused" if paused else ""),
                 file=sys.stderr,
             )
 

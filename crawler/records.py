@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A waiting URL: one line of a batch."""
+    """A waiting URL: one line of a batch. `due` is a time of this process's monotonic clock; 0 is at once."""
 
     url: str
     depth: int = 0

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
+from crawler.control import is_paused
 from crawler.frontier import folder
-from crawler.logs import printable
-from crawler.shards import END, read_counters
-from crawler.store import Store, from_utc
+from crawler.logs import many, printable
+from crawler.roster import ALIVE, ENDED, Facts, look
+from crawler.store import Store
 
 TOTALS = ("pages", "redirects", "retries", "bytes", "cut")
+FEW = 8  # workers that are shown one by one without being asked for
 
 
-def status(store: Store) -> dict[str, Any]:
-    """How a crawl stands, as a JSON value.
+def status(store: Store, again: bool = True) -> dict[str, Any]:
+    """How a crawl stands, as a JSON value; `again` looks twice at workers that seem silent.
 
     After a kill, counters may lack what a worker did since its last pulse.
     """
     settings = store.settings()
-    counters = read_counters(store.files)
-    workers = [_worker(found, settings.patience) for found in counters]
-    alive = [worker for worker in workers if worker["state"] == "alive"]
-    refusals = sum((Counter(found.get("refusals", {})) for found in counters), Counter())
+    roster = look(store.files, settings, again)
+    counters = roster.counters
+    alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
+    refusals: Counter[str] = sum((Counter(found.get("refusals", {})) for found in counters), Counter())
     busiest: Counter[str] = Counter()
     for found in counters:
         for host, pages in found.get("busiest", ()):
@@ -33,17 +34,12 @@ def status(store: Store) -> dict[str, Any]:
         **{name: sum(found.get(name, 0) for found in counters) for name in TOTALS},
         "refusals": dict(refusals.most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else _backlog(store, settings.shards),
-        "workers": sorted(workers, key=lambda worker: (worker["state"], worker["machine"])),
+        "paused": is_paused(store.files),
+        "rate": round(sum(worker["rate"] for worker in alive), 2),
+        "machines": roster.machines,
+        "workers": roster.workers,
         "busiest": dict(busiest.most_common(10)),
     }
-
-
-def _worker(found: dict[str, Any], patience: float) -> dict[str, Any]:
-    age = max(time.time() - from_utc(found.get("when", "")), 0.0)
-    gone = found["pulse"].mark == END
-    kept = ("id", "name", "machine", "pid", "pages", "waiting", "flying", "hosts", "shards", "started")
-    state = "ended" if gone else "silent" if age > patience else "alive"
-    return {**{name: found.get(name, 0) for name in kept}, "age": round(age), "state": state}
 
 
 def _backlog(store: Store, shards: int) -> int:
@@ -52,30 +48,63 @@ def _backlog(store: Store, shards: int) -> int:
     return sum(int(lines) for lines in (name.rpartition(".")[2] for name in names) if lines.isdigit())
 
 
-def as_text(found: dict[str, Any]) -> str:
-    """A status for people."""
-    refused = ", ".join(f"{reason} {count:,}" for reason, count in found["refusals"].items())
-    states = Counter(worker["state"] for worker in found["workers"])
+def as_text(found: dict[str, Any], verbose: bool = False) -> str:
+    """A status for people; each worker is shown when there are few, or `verbose`."""
+    refused = ", ".join(f"{printable(reason)} {count:,}" for reason, count in found["refusals"].items())
+    rate = f", {found['rate']:.1f} a second" if found["rate"] else ""
     lines = [
-        f"{'pages':<10}{found['pages']:>12,}   {_megabytes(found['bytes'])}",
+        f"{'pages':<10}{found['pages']:>12,}   {_megabytes(found['bytes'])}{rate}",
         f"{'redirects':<10}{found['redirects']:>12,}",
         f"{'refusals':<10}{sum(found['refusals'].values()):>12,}   {refused}",
         f"{'waiting':<10}{found['waiting']:>12,}",
-        f"{'workers':<10}{states['alive']:>12,}   {states['silent']} silent, {states['ended']} ended",
+        _states("machines", found["machines"]),
+        _states("workers", found["workers"]),
     ]
     if found["cut"]:
         lines.insert(4, f"{'cut':<10}{found['cut']:>12,}   beyond max_per_host")
-    for worker in found["workers"]:
-        if worker["state"] != "ended":
-            lines.append(
-                f"  {worker['id']} on {printable(worker['name'])}, pid {worker['pid']}: {worker['state']}, "
-                f"seen {worker['age']} s ago, {worker['pages']:,} pages, {worker['waiting']:,} waiting, "
-                f"{worker['shards']} shards"
-            )
+    if found["paused"]:
+        lines.append(f"{'paused':<10}{'yes':>12}   `crawler resume {printable(found['store'])}` goes on")
+    lines += _crews(found, verbose)
     if found["busiest"]:
         lines.append("busiest hosts")
-        lines += [f"  {pages:>8,}  {host}" for host, pages in found["busiest"].items()]
+        lines += [f"  {pages:>8,}  {printable(host)}" for host, pages in found["busiest"].items()]
     return "\n".join(lines)
+
+
+def _states(noun: str, members: list[Facts]) -> str:
+    states = Counter(member["state"] for member in members)
+    others = (f"{states[state]:,} {state}" for state in ("starting", "silent", "ended") if states[state])
+    return f"{noun:<10}{states[ALIVE]:>12,}   {', '.join(others)}".rstrip()
+
+
+def _crews(found: dict[str, Any], verbose: bool) -> list[str]:
+    """A line for each machine that has not ended, and one for each of its workers unless they are too many."""
+    workers = [worker for worker in found["workers"] if worker["state"] != ENDED]
+    shown = workers if verbose or len(workers) <= FEW else []
+    lines = []
+    for machine in found["machines"]:
+        if machine["state"] != ENDED:
+            lines.append(
+                f"machine {printable(machine['id'])} on {printable(machine['name'])}: "
+                f"{many(machine['workers'], 'worker')}, {_standing(machine)}"
+            )
+            lines += [_line(worker) for worker in shown if worker["machine"] == machine["id"]]
+    return lines + [_line(worker) for worker in shown if not worker["machine"]]
+
+
+def _line(worker: Facts) -> str:
+    return f"  worker {printable(worker['id'])}, pid {worker['pid']}: {_standing(worker)}"
+
+
+def _standing(member: Facts) -> str:
+    """How a machine or a worker stands."""
+    seen = f"{member['state']}, seen {member['age']:,} s ago"
+    if member["state"] != ALIVE:
+        return seen
+    return (
+        f"{seen}, {member['rate']:.1f} pages a second, {many(member['pages'], 'page')}, "
+        f"{member['waiting']:,} waiting, {member['flying']:,} in flight, {many(member['shards'], 'shard')}"
+    )
 
 
 def _megabytes(count: int) -> str:

@@ -21,11 +21,15 @@ from crawler.trace import Trace
 
 FREE = "free"
 END = "end"
+ALL = ".all"
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone."""
+    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone.
+
+    `id@n.k.all` is idle, and has looked into all its inboxes since its last beat.
+    """
 
     id: str
     beat: int
@@ -46,7 +50,7 @@ class Pulse:
     @property
     def idle(self) -> bool:
         """Whether the worker had nothing to do at this beat."""
-        return self.mark.isdigit()
+        return self.mark.removesuffix(ALL).isdigit()
 
 
 @dataclass(slots=True)
@@ -118,14 +122,18 @@ class Shards:
         self.pulse = Pulse(self.me, 0)
         self.born = self.beaten = time.monotonic()
         self.trace = Trace(self.me)
+        self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self.words: set[str] = set()  # names in workers/ that are no pulses: what operators and machines say
+        self._proof: dict[str, str] = {}  # the idle workers and their marks by which the crawl is over
+        self._heard: set[str] = set()  # the workers whose last words we have read
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Pulse] | None = None
 
     # ---- the pulse
 
-    def beat(self, counters: dict[str, Any], idle_since: int | None) -> bool:
-        """Show a sign of life, and look at the others'; False when somebody has buried us."""
-        old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, "" if idle_since is None else str(idle_since))
+    def beat(self, counters: dict[str, Any], idle: str) -> bool:
+        """Show a sign of life (and that we are idle, by a mark), and look at the others'; False if we were buried."""
+        old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, idle)
         self.files.put(new.name, to_json(counters))
         self.trace.note(counters)
         if old.beat and not self.files.drop(old.name) and self._is_buried():
@@ -134,7 +142,9 @@ class Shards:
         self.pulse = new
         self.beaten = time.monotonic()
         # We have just changed this folder, so this listing is a new one on every mount.
-        self.watch.look(self._pulses(), self.beaten)
+        names = self.files.names("workers")
+        self.words = {name for name in names if "@" not in name}
+        self.watch.look(filter(None, map(Pulse.of, names)), self.beaten)
         return True
 
     def _is_buried(self) -> bool:
@@ -151,33 +161,30 @@ class Shards:
     def say_goodbye(self, counters: dict[str, Any]) -> None:
         """Leave the counters behind under a name that nobody waits for."""
         self.trace.note({**counters, "ended": True})
-        self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(counters))
+        last = {**counters, "proof": self._proof} if self._proof else counters
+        self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(last))
         self.files.drop(self.pulse.name)
         self.trace.wipe()
 
     # ---- shards
 
-    def balance(self, mine: set[int]) -> tuple[list[int], list[int]]:
-        """(shards that are now ours, shards to give back), so that all live workers have a fair share."""
+    def balance(self, mine: set[int]) -> tuple[dict[int, bool], list[int]]:
+        """(shards that are now ours, shards to give back), so that all live workers have a fair share.
+
+        Of each gained shard it is said whether it was inherited: whoever had it did not give it back.
+        """
         self.files.freshen("shards")
-        owners = self._owners()
+        owners = read_owners(self.files, self.count)
         self._bury_the_dead(owners)
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
         over = sorted(mine - set(lost))[share:]
-        # Claimed before, but the mount went away before we could read it.
-        gained = [shard for shard, names in owners.items() if self.me in names and shard not in mine]
-        gained += self._gain(owners, share - len(mine) - len(gained))
+        # Claimed before, but the mount went away before we could read it: from whom, we do not know any more.
+        gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
+        gained |= self._gain(owners, share - len(mine) - len(gained))
+        self.doors = doors(owners)
         return gained, [*lost, *over]
-
-    def _owners(self) -> dict[int, set[str]]:
-        owners: dict[int, set[str]] = {}
-        for name in self.files.names("shards"):
-            number, at, owner = name.partition("@")
-            if at and number.isdigit() and int(number) < self.count:
-                owners.setdefault(int(number), set()).add(owner)
-        return owners
 
     def _share(self) -> int:
         """As many shards as each live worker should have, the first ones in order of their ids one more."""
@@ -187,15 +194,16 @@ class Shards:
         each, more = divmod(self.count, max(len(alive), self.crowd))
         return each + (alive.index(self.me) < more)
 
-    def _gain(self, owners: dict[int, set[str]], wanted: int) -> list[int]:
-        gained: list[int] = []
+    def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
+        gained: dict[int, bool] = {}
         for shard in random.sample(sorted(owners), len(owners)):  # so that workers who start together seldom meet
             if len(gained) >= wanted:
                 break
             names = owners[shard]
             owner = next((name for name in names if name == FREE or self._is_dead(name)), None)
             if owner and len(names) == 1 and self.claim(shard, owner):
-                gained.append(shard)
+                gained[shard] = owner != FREE
+                owners[shard] = {self.me}
         return gained
 
     def claim(self, shard: int, owner: str = FREE) -> bool:
@@ -264,6 +272,10 @@ class Shards:
 
     # ---- the end
 
+    def any_idle(self) -> bool:
+        """Whether a live worker had nothing to do when last seen: it waits for what others find."""
+        return any(pulse.idle for pulse in self.watch.alive())
+
     def all_idle(self) -> bool:
         """Whether all live workers, by what we have seen, have nothing to do."""
         return all(pulse.idle for pulse in self.watch.alive())
@@ -272,7 +284,7 @@ class Shards:
         """Whether the crawl is over: ask after each beat.
 
         Two looks are compared. If every live worker was idle at both, for the same (k-th) time, and has beaten twice in
-        between, then all were idle all the while, nobody handed anything over, and each has read its inbox and
+        between, then all were idle all the while, nobody handed anything over, and each has read all its inboxes and
         found nothing. Every shard must belong to one of them, so that every inbox was read.
         """
         now = {pulse.id: pulse for pulse in self.watch.alive()}
@@ -283,20 +295,61 @@ class Shards:
         if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
             self._before_end = now
             return False
-        return all(now[id].beat >= before[id].beat + 2 for id in now)
+        if not all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now):
+            return False
+        self._proof = {id: pulse.mark for id, pulse in now.items()}
+        return True
+
+    def others_know_the_end(self) -> bool:
+        """Whether one who has left has shown that the crawl is over, we being idle just as it saw us.
+
+        Else each would have to look twice again after another has left, and take its shards, one after the other.
+        """
+        for seen in list(self.watch.seen.values()):
+            id = seen.pulse.id
+            if seen.pulse.mark == END and id not in self._heard:
+                self._heard.add(id)
+                with suppress(ValueError, TypeError, AttributeError):
+                    proof = json.loads(self.files.get(seen.pulse.name) or b"").get("proof", {})
+                    if proof.get(self.me) in (self.pulse.mark, self.pulse.mark + ALL):
+                        self._proof = proof
+                        return True
+        return False
 
     def _all_owned(self, ids: set[str]) -> bool:
-        owners = self._owners()
+        owners = read_owners(self.files, self.count)
         return len(owners) == self.count and all(names <= ids for names in owners.values())
 
 
 def read_counters(files: Files) -> list[dict[str, Any]]:
     """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
-    newest: dict[str, Pulse] = {}
-    for pulse in sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat):
-        newest[pulse.id] = pulse
-    counters = []
-    for pulse in newest.values():
-        with suppress(ValueError, TypeError):  # gone since the listing, or not one of ours
-            counters.append({**json.loads(files.get(pulse.name) or b""), "pulse": pulse})
-    return counters
+    counters: dict[str, dict[str, Any]] = {}
+    for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
+        pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
+        newest = {pulse.id: pulse for pulse in pulses if pulse.id not in counters}
+        texts = {pulse: files.get(pulse.name) for pulse in newest.values()}
+        for pulse, text in texts.items():
+            with suppress(ValueError, TypeError):  # not one of ours
+                counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
+        if None not in texts.values():
+            break
+    return list(counters.values())
+
+
+def read_owners(files: Files, count: int) -> dict[int, set[str]]:
+    """Whose each shard is, by the names in `shards/`; more than one only after somebody has meddled with them."""
+    owners: dict[int, set[str]] = {}
+    for name in files.names("shards"):
+        number, at, owner = name.partition("@")
+        if at and number.isdigit() and int(number) < count:
+            owners.setdefault(int(number), set()).add(owner)
+    return owners
+
+
+def doors(owners: dict[int, set[str]]) -> dict[int, int]:
+    """For each shard that has an owner, the first shard of that owner: in its folder the owner looks most often."""
+    firsts: dict[str, int] = {}
+    for shard in sorted(owners):
+        for name in owners[shard]:
+            firsts.setdefault(name, shard)
+    return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from multiprocessing.context import SpawnContext
 
-COUNTERS = ("pages", "redirects", "refusals", "retries", "bytes", "waiting", "flying", "hosts")
+COUNTERS = ("pages", "redirects", "refusals", "retries", "bytes", "waiting", "flying", "hosts", "paused")
 LINE = 2200  # bytes for one URL in flight: the longest URL and its depth and attempt
-GO, DRAIN = 0, 1
+GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it
 
 
 class Slate:
@@ -26,9 +26,15 @@ class Slate:
         """Whether the workers are to finish what is in flight and end."""
         return bool(self._word.value != GO)
 
-    def drain(self) -> None:
-        """Tell all workers to finish."""
-        self._word.value = DRAIN
+    @property
+    def told(self) -> bool:
+        """Whether that is because an operator said so."""
+        return bool(self._word.value == TOLD)
+
+    def drain(self, word: int = DRAIN) -> None:
+        """Tell all workers to finish; the first word counts."""
+        if not self.draining:
+            self._word.value = word
 
     def get(self, worker: int, counter: str) -> int:
         """One counter of one worker."""

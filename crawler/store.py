@@ -17,13 +17,15 @@ from filelock import SoftFileLock, Timeout
 
 from crawler import config, urls
 from crawler.config import Settings
-from crawler.errors import StoreError, UsageError
+from crawler.errors import Busy, StoreError, UsageError
 from crawler.files import Files
 from crawler.records import Failure, Page, Reading
 
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
 NEW = ".new"  # seeds that no batch may hold yet
+OLDEST = 60.0  # seconds for which a client may believe that a name is missing
+PAST = ("links", "errs", "robots")  # where a host that was asked has left something
 FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
 README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
@@ -85,9 +87,26 @@ class Store:
         data = self.files.get(self._path("htmls", url))
         return None if data is None else data.decode("utf-8", "replace")
 
+    def past(self) -> Iterator[tuple[str, int]]:
+        """Each host that was asked before and, as bits, in which folders of PAST it is; from new listings."""
+        for bit, noun in enumerate(PAST):
+            self.files.freshen(noun)
+            for host in self.files.names(noun):
+                yield host, 1 << bit
+
     def settled(self, host: str) -> set[str]:
         """The keys of a host's records and refusals, from two listings."""
         return set(filter(KEY.fullmatch, [*self.files.names(f"links/{host}"), *self.files.names(f"errs/{host}")]))
+
+    def settled_by_others(self, host: str, past: int) -> set[str] | None:
+        """The same from new listings of the folders that the host's `past` names; None if one cannot be seen yet.
+
+        A client may believe for many seconds that a name is missing, because it was when it first asked.
+        """
+        for bit, noun in enumerate(("links", "errs")):
+            if past & 1 << bit and not self.files.freshen(f"{noun}/{host}") and host in self.files.names(noun):
+                return None
+        return self.settled(host) if past else set()
 
     def pages(self, host: str) -> int:
         """How many pages of a host are kept, from one listing."""
@@ -152,7 +171,21 @@ class Store:
 
     def exists(self) -> bool:
         """Whether a whole store is here: its README is written last."""
-        return self.files.get("README") is not None
+        return self.files.get("README") is not None or ("README" in self.files.names("") and self._appears())
+
+    def is_made(self) -> bool:
+        """The same for one who is about to make it: from a new listing, which is right on every mount."""
+        self.files.freshen("")
+        return "README" in self.files.names("") and self._appears()
+
+    def _appears(self) -> bool:
+        """A README that another machine has just made may be listed for many seconds before it can be opened."""
+        limit = time.monotonic() + OLDEST
+        while self.files.get("README") is None:
+            if time.monotonic() > limit:
+                return False
+            time.sleep(0.5)
+        return True
 
     def make(self, settings: Settings, mark: str | None = None) -> None:
         """Make a new store around whatever pages the folder already holds; `mark` is made before it counts as made."""
@@ -178,7 +211,7 @@ class Store:
             with SoftFileLock(lock, timeout=seconds):
                 yield
         except Timeout as error:
-            raise StoreError(f"another machine is {what}; if none is, remove {lock} and run again") from error
+            raise Busy(f"another machine is {what}; if none is, remove {lock} and run again") from error
 
     def check_format(self) -> None:
         """Stop at a store that another version of the program made."""

@@ -28,10 +28,11 @@ CREATE TABLE task(key TEXT PRIMARY KEY, shard INT, host TEXT, state INT, depth I
                   rank INT, batch INT, url TEXT) WITHOUT ROWID;
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
 CREATE INDEX task_later ON task(due) WHERE state = 1;
+CREATE INDEX task_retry ON task(host) WHERE state = 1;
 CREATE INDEX task_taken ON task(host) WHERE state = 2;
 CREATE INDEX task_batch ON task(batch) WHERE state < 4;
 CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, served INT, strain REAL, lanes INT,
-                  busy INT, met INT, kept INT) WITHOUT ROWID;
+                  busy INT, met INT, kept INT, past INT) WITHOUT ROWID;
 CREATE INDEX host_resting ON host(due) WHERE state = 1;
 CREATE INDEX host_ready ON host(served) WHERE state = 2;
 """
@@ -39,12 +40,16 @@ CREATE INDEX host_ready ON host(served) WHERE state = 2;
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the table knows of a host: how strained it is, whether it was met, how many pages are kept."""
+    """What the table knows of a host: how strained it is, whether it was met, how many pages are kept.
+
+    `past` says in which folders of the store it was found when its shard became ours (see `Store.past`).
+    """
 
     host: str
     strain: float
     met: bool
     kept: int
+    past: int = 0
 
 
 Result = TypeVar("Result")
@@ -72,7 +77,7 @@ class Table:
         self.cut = 0  # URLs left out because their host has its share
         self.nearer: list[tuple[Try, int]] = []  # such pages, and the batch that told us
         self.mixed: list[Try] = []  # what no single batch tells in full
-        self.held: set[int] = set()  # batches of shards that are being given back
+        self.held: set[int] = set()  # shards that are being given back
         self.left: Counter[int] = Counter()  # unsettled URLs of each batch
         self.waiting = 0  # URLs that are not settled, those in flight among them
         self.taken = 0
@@ -94,6 +99,14 @@ class Table:
         finally:
             self._db.execute("COMMIT")
 
+    @locked
+    def remember(self, past: list[tuple[str, int, int]]) -> None:
+        """Note (host, shard, folders) of hosts that others may have settled pages of: they are to be met anew."""
+        note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
+        self._db.execute("BEGIN")
+        self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?) {note}", past)
+        self._db.execute("COMMIT")
+
     def _add(self, task: Try, batch: int, shard_of: Callable[[str], int]) -> None:
         key = urls.key(task.url)
         row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
@@ -106,7 +119,7 @@ class Table:
 
     def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
         host = urls.host(task.url)
-        state = LATER if task.due else WAITING
+        state = HELD if shard in self.held else LATER if task.due else WAITING
         rank = self._rank(task.depth)
         values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch, task.url)
         self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
@@ -133,7 +146,7 @@ class Table:
         """
         if task.attempt > attempt:
             self.taken -= state == TAKEN
-            state = LATER
+            state = HELD if state == HELD or self._is_held(key) else LATER
         best = Try(task.url, min(depth, task.depth), max(attempt, task.attempt), task.due)
         if (best.depth, best.attempt) != (task.depth, task.attempt):
             self.mixed.append(best)
@@ -146,6 +159,12 @@ class Table:
         self.left[home] += 1
         self.arrivals += 1
 
+    def _is_held(self, key: str) -> bool:
+        return bool(self.held) and self._shard(key) in self.held
+
+    def _shard(self, key: str) -> int:
+        return int(self._db.execute("SELECT shard FROM task WHERE key = ?", (key,)).fetchone()[0])
+
     def _rank(self, depth: int) -> int:
         """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first."""
         self._serial += 1
@@ -154,21 +173,21 @@ class Table:
 
     def _wake(self, host: str, shard: int) -> None:
         wake = "ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
-        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0) {wake}", (host, shard))
+        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0, 0) {wake}", (host, shard))
 
     # ---- taking
 
     @locked
-    def take(self, now: float, wall: float) -> tuple[Try, Host] | None:
+    def take(self, now: float) -> tuple[Try, Host] | None:
         """The next URL of the least served host that is due, or None."""
-        self._ripen(now, wall)
+        self._ripen(now)
         while True:
             row = self._db.execute(
-                "SELECT host, strain, met, kept, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT 1"
+                "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT 1"
             ).fetchone()
             if row is None:
                 return None
-            host, strain, met, kept, busy, lanes = row
+            host, strain, met, kept, past, busy, lanes = row
             if self._has_its_share(host, kept, now):
                 continue
             task = self._next(host)
@@ -181,7 +200,7 @@ class Table:
                 (state, host),
             )
             self.taken += 1
-            return task, Host(host, strain, bool(met), kept)
+            return task, Host(host, strain, bool(met), kept, past)
 
     def _has_its_share(self, host: str, kept: int, now: float) -> bool:
         """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
@@ -201,9 +220,9 @@ class Table:
         self._db.execute("UPDATE host SET state = ?, due = ? WHERE host = ?", (state, now + 0.5, host))
         return True
 
-    def _ripen(self, now: float, wall: float) -> None:
+    def _ripen(self, now: float) -> None:
         """Retries whose time has come wait again, and hosts that have rested are ready."""
-        due = self._db.execute("SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (wall,)).fetchall()
+        due = self._db.execute("SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (now,)).fetchall()
         for key, host, shard in due:
             self._db.execute("UPDATE task SET state = 0 WHERE key = ?", (key,))
             self._wake(host, shard)
@@ -223,9 +242,8 @@ class Table:
     def put_back(self, url: str) -> None:
         """A URL that was taken but not asked waits again."""
         key = urls.key(url)
-        row = self._db.execute("SELECT batch FROM task WHERE key = ? AND state = 2", (key,)).fetchone()
-        if row:
-            state = HELD if row[0] in self.held else WAITING
+        if self._db.execute("SELECT 1 FROM task WHERE key = ? AND state = 2", (key,)).fetchone():
+            state = HELD if self._is_held(key) else WAITING
             self._db.execute("UPDATE task SET state = ? WHERE key = ?", (state, key))
             self.taken -= 1
 
@@ -237,6 +255,12 @@ class Table:
             "state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
             (due, strain, lanes, lanes, host),
         )
+
+    @locked
+    def next_retry(self, host: str) -> float:
+        """When the first retry of a host is due; 0 if there is none."""
+        found = self._db.execute("SELECT min(due) FROM task WHERE state = 1 AND host = ?", (host,)).fetchone()[0]
+        return float(found or 0.0)
 
     # ---- settling
 
@@ -252,7 +276,7 @@ class Table:
                 self._settle(key, row[0], row[4])
                 if self.relax:
                     self._note_nearer(Try(row[1], row[2]), row[4])
-        self._db.execute("UPDATE host SET met = 1, kept = ? WHERE host = ?", (kept, host))
+        self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
         self._db.execute("COMMIT")
 
     @locked
@@ -317,11 +341,18 @@ class Table:
                 self.left[new] += 1
 
     @locked
-    def hold(self, batches: Iterable[int]) -> None:
-        """Nothing of these batches is given out any more; what is taken runs to its end."""
-        for batch in batches:
-            self.held.add(batch)
-            self._db.execute("UPDATE task SET state = ? WHERE batch = ? AND state < 2", (HELD, batch))
+    def of_shards(self, shards: Iterable[int]) -> list[tuple[int, int, Try]]:
+        """(shard, batch, URL) of all that is not settled in these shards, wherever it stands."""
+        rows = self._db.execute(
+            f"SELECT shard, batch, url, depth, attempt, due FROM task WHERE state < 4 AND shard IN ({listed(shards)})"
+        )
+        return [(shard, batch, Try(*task)) for shard, batch, *task in rows]
+
+    @locked
+    def hold(self, shards: Iterable[int]) -> None:
+        """Nothing of these shards is given out any more; what is taken runs to its end."""
+        self.held.update(shards)
+        self._db.execute(f"UPDATE task SET state = {HELD} WHERE state < 2 AND shard IN ({listed(shards)})")
 
     @locked
     def in_flight(self, shard: int) -> bool:
@@ -332,22 +363,21 @@ class Table:
         )
 
     @locked
-    def forget(self, shard: int, batches: Iterable[int], split: bool) -> None:
-        """Drop what waits in a shard that is no longer ours; what is settled stays settled.
+    def forget(self, shards: Iterable[int], split: bool) -> None:
+        """Drop what waits in shards that are no longer ours; what is settled stays settled.
 
-        Its hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
+        Their hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
         """
-        for batch in batches:
-            gone = self._db.execute("SELECT state FROM task WHERE batch = ? AND state < 4", (batch,)).fetchall()
-            self._db.execute("DELETE FROM task WHERE batch = ? AND state < 4", (batch,))
-            self.waiting -= len(gone)
-            self.taken -= sum(state == TAKEN for (state,) in gone)
-            self.left.pop(batch, None)
-            self.held.discard(batch)
-        if split:
-            self._db.execute("UPDATE host SET met = 0")
-        else:
-            self._db.execute("DELETE FROM host WHERE shard = ?", (shard,))
+        ours = f"shard IN ({listed(shards)})"
+        for batch, state, count in self._db.execute(
+            f"SELECT batch, state, count(*) FROM task WHERE state < 4 AND {ours} GROUP BY batch, state"
+        ):
+            self.left[batch] -= count
+            self.waiting -= count
+            self.taken -= count if state == TAKEN else 0
+        self._db.execute(f"DELETE FROM task WHERE state < 4 AND {ours}")
+        self._db.execute("UPDATE host SET met = 0" if split else f"DELETE FROM host WHERE {ours}")
+        self.held.difference_update(shards)
 
     @locked
     def hosts(self) -> int:
@@ -360,8 +390,13 @@ class Table:
         return self._db.execute("SELECT host, kept FROM host ORDER BY kept DESC LIMIT ?", (most,)).fetchall()
 
     @locked
-    def next_due(self, now: float, wall: float) -> float:
+    def next_due(self, now: float) -> float:
         """Seconds until a host or a retry may be due; a long time when nothing waits for the clock."""
         host = self._db.execute("SELECT min(due) FROM host WHERE state = 1").fetchone()[0]
         task = self._db.execute("SELECT min(due) FROM task WHERE state = 1").fetchone()[0]
-        return min(3600.0 if host is None else host - now, 3600.0 if task is None else task - wall)
+        return float(min(due - now for due in (host, task, now + 3600.0) if due is not None))
+
+
+def listed(shards: Iterable[int]) -> str:
+    """Shards as SQL lists them."""
+    return ", ".join(map(str, shards))

@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from crawler.store import to_json
+
+
+@cache
+def boot() -> str:
+    """What tells this machine from others that share its temporary folder, where the kernel says it."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    return "boot"
 
 
 class Trace:
@@ -60,7 +69,7 @@ class Trace:
 
     @staticmethod
     def _of(id: str) -> Path:
-        folder = Path(tempfile.gettempdir()) / f"crawler-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / f"crawler-{os.getuid()}-{boot()}"
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{id}.lock"

@@ -36,6 +36,7 @@ REMEMBERED = 2000  # hosts whose rules are kept in memory
 ROBOTS_AGE = 24 * 3600.0
 HOPS = 5  # redirects of a robots.txt that are followed
 FREELY = Rules(b"", "*")
+NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +135,30 @@ class Worker:
     # ---- 2. what the host allows
 
     def _meet(self, task: Try, host: Host) -> None:
-        """Meet a host that comes up for the first time: one listing says what is settled of it.
+        """Meet a host that comes up for the first time: a listing says what is settled of it.
 
-        If somebody asked it before, it rests for one delay first: they may have asked a moment ago.
+        If somebody may have asked it before, it rests for one delay first: perhaps they asked a moment ago.
         """
-        settled = self.house.insist(self.store.settled, host.host)
+        table = self.frontier.table
+        settled = self.house.insist(self.store.settled_by_others, host.host, host.past)
+        if settled is None:
+            table.put_back(task.url)
+            return table.rest(host.host, time.monotonic() + NOT_YET, host.strain)
         kept = self.house.insist(self.store.pages, host.host) if settled else 0
         self.frontier.meet(host.host, settled, kept)
-        self.frontier.table.put_back(task.url)
-        rest = self.settings.delay if settled else 0.0
-        self.frontier.table.rest(host.host, time.monotonic() + rest, host.strain)
+        table.put_back(task.url)
+        return table.rest(host.host, self._first_due(task.url, host), host.strain)
+
+    def _first_due(self, url: str, host: Host) -> float:
+        """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""
+        now = time.monotonic()
+        taken_over = self.frontier.taken_over(url)
+        if not host.past and not taken_over:
+            return now
+        known = self.house.insist(self.store.robots, host.host) if self.settings.robots else None
+        delay = self._delay(self._remember(host.host, known) if known else FREELY)
+        due = (now if host.past else taken_over) + delay
+        return max(due, min(self.frontier.table.next_retry(host.host), now + self.settings.max_delay))
 
     def _rules_of(self, task: Try, host: str) -> Rules | Down | Page | Failure:
         """The host's rules; or what came when its robots.txt was asked for just now."""
@@ -186,6 +201,7 @@ class Worker:
             if target is None:
                 break
             url = target
+            time.sleep(self.settings.delay)  # the next hop may be the same host
         return Page(url, 404)  # a chain without an end says no more than no file does
 
     def _host_is_down(self, task: Try, host: str, answer: Failure) -> Failure:
@@ -249,15 +265,14 @@ class Worker:
         """Ask again later, or refuse for good."""
         if reasons.look_up(failure.reason).again and task.attempt < self.settings.retries:
             wait = politeness.retry_after(task.attempt, self.settings.retry_delay, failure.retry_after, random.random())
-            self.house.again(Try(task.url, task.depth, task.attempt + 1, time.time() + wait), failure)
+            self.house.again(Try(task.url, task.depth, task.attempt + 1, time.monotonic() + wait), failure)
         else:
             self.house.refuse(task, failure)
 
     # ---- 8. when the host may be asked next
 
     def _rest(self, host: Host, rules: Rules | Down | Page | Failure, answer: Page | Failure | None) -> None:
-        wanted = rules.delay if isinstance(rules, Rules) else 0.0
-        delay = max(self.settings.delay, min(wanted, self.settings.max_delay))
+        delay = self._delay(rules)
         now = time.monotonic()
         if answer is None:
             self.frontier.table.rest(host.host, now, host.strain)
@@ -265,6 +280,10 @@ class Worker:
         pace = politeness.next_pace(host.strain, answer, delay, now, random.random())
         lanes = self.house.threads if delay == 0 and pace.strain == 0 else 1
         self.frontier.table.rest(host.host, pace.due, pace.strain, lanes)
+
+    def _delay(self, rules: Rules | Down | Page | Failure) -> float:
+        wanted = rules.delay if isinstance(rules, Rules) else 0.0
+        return max(self.settings.delay, min(wanted, self.settings.max_delay))
 
 
 def wants(settings: Settings) -> parse.Wants:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from mount_gluster import Gluster
+from mount_moosefs import Moosefs
+from mount_nfs import Nfs3, Nfs4
 from mounts import Bindfs, Local, Mount, Sshfs, SshfsKilled
 
 KINDS: dict[str, type[Mount]] = {
@@ -9,4 +12,8 @@ KINDS: dict[str, type[Mount]] = {
     "bindfs": Bindfs,
     "sshfs": Sshfs,
     "sshfs-killed": SshfsKilled,
+    "gluster": Gluster,
+    "moosefs": Moosefs,
+    "nfs4": Nfs4,
+    "nfs3": Nfs3,
 }

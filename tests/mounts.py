@@ -32,6 +32,7 @@ class Mount(ABC):
     """
 
     can_freeze = True  # whether there is a file server that can be stopped
+    shows_processes = True  # whether what runs on a machine is seen in /proc here
     web_host = "127.0.0.1"  # where machines reach the web, and where it must listen
 
     def __init__(self, folder: Path, machines: int = 3) -> None:

@@ -72,7 +72,9 @@ class Storm:
 
     def rage(self) -> None:
         """Let all that is in the bag happen, in a random order; a machine that is gone comes back after a while."""
-        bag = [event for event in self.BAG if event != "freeze" or self.fleet.mount.can_freeze]
+        mount = self.fleet.mount
+        can = {"freeze": mount.can_freeze, "kill worker": mount.shows_processes}
+        bag = [event for event in self.BAG if can.get(event, True)]
         self.rng.shuffle(bag)
         bag.sort(key=lambda event: event != "stand still")  # one at a time, and the others meanwhile
         while bag or self._later:
@@ -91,7 +93,8 @@ class Storm:
 
     def _happens(self, event: str) -> bool:
         """Let something happen, if it can now: only machines with workers have something to lose."""
-        ready = [machine for machine in self._up() if machine.workers()]
+        hidden = not self.fleet.mount.shows_processes
+        ready = [machine for machine in self._up() if hidden or machine.workers()]
         one_stands = any(machine and machine.is_stopped for machine in self.places.values())
         if len(ready) < 2 or (event in ("stand still", "freeze", "leave") and (one_stands or self._frozen)):
             return False

@@ -54,8 +54,7 @@ def draw(root: Path, settings: Settings) -> Store:
 def waiting(store: Store, settings: Settings) -> dict[str, int]:
     """What a worker finds in the batches: URL -> depth."""
     owner = Frontier(Files(store.root, "reader", durable=False), settings)
-    for shard in range(settings.shards):
-        owner.own(shard)
+    owner.own(range(settings.shards))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
     return {task.url: task.depth for task in owner.table.of_batches(numbers)}
 
@@ -147,7 +146,7 @@ def test_a_retry_keeps_its_attempts_when_another_rehydration_comes(tmp_path: Pat
     rehydrate(store, settings, quiet)
     owner = Frontier(Files(store.root, "reader", durable=False), settings)
     shard = owner.shard_of(SITE + "/")
-    owner.own(shard)
+    owner.own([shard])
     found = {task.url: task for task in owner.table.of_batches(owner._batches[shard].values())}
     assert (found[f"{SITE}/waits-1"].depth, found[f"{SITE}/waits-1"].attempt) == (1, 2)
 

@@ -18,7 +18,7 @@ from crawler import shards as shards_module
 from crawler.config import Settings
 from crawler.errors import StoreAway
 from crawler.files import Files
-from crawler.shards import END, Pulse, Shards, Trace, Watch, read_counters
+from crawler.shards import ALL, END, Pulse, Shards, Trace, Watch, read_counters
 from crawler.store import Store
 
 SETTINGS = Settings(shards=8, pulse=2.0, patience=30.0)
@@ -34,7 +34,8 @@ class Worker:
         self.was_there = True
 
     def beat(self, idle: int | None = None) -> bool:
-        self.was_there = self.shards.beat({"id": self.shards.me, "pages": 1}, idle)
+        mark = "" if idle is None else f"{idle}{ALL}"
+        self.was_there = self.shards.beat({"id": self.shards.me, "pages": 1}, mark)
         return self.was_there
 
     def balance(self) -> None:
@@ -213,13 +214,13 @@ from crawler.config import Settings
 from crawler.files import Files
 from crawler.shards import Shards
 shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, pulse=2.0, patience=30.0))
-shards.beat({"id": "killed", "pages": 3}, None)
-print(shards.balance(set())[0], flush=True)
+shards.beat({"id": "killed", "pages": 3}, "")
+print(list(shards.balance(set())[0]), flush=True)
 sys.stdin.readline()
-shards.beat({"id": "killed", "pages": 4}, None)
+shards.beat({"id": "killed", "pages": 4}, "")
 shards.trace.note({"id": "killed", "pages": 5})
 print("noted", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -288,9 +289,10 @@ def test_a_trace_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
 
 def test_a_trace_that_cannot_be_written_is_no_reason_to_stop(world: World) -> None:
     trace = Trace("12ab")
-    for path in (world.root / f"crawler-{os.getuid()}").iterdir():
+    (folder,) = world.root.glob(f"crawler-{os.getuid()}-*")
+    for path in folder.iterdir():
         path.unlink()
-    (world.root / f"crawler-{os.getuid()}").rmdir()
+    folder.rmdir()
     trace.note({"pages": 1})
     assert Trace.of_the_dead("12ab") == (False, None)
 
@@ -310,7 +312,7 @@ def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
 def test_the_name_of_a_pulse_says_all_of_it() -> None:
     for pulse in (Pulse("12ab", 7), Pulse("12ab", 7, "41"), Pulse("12ab", 1_000_007, END)):
         assert Pulse.of(pulse.name.removeprefix("workers/")) == pulse
-    assert [Pulse("x", 1, mark).idle for mark in ("", "0", "12", END)] == [False, True, True, False]
+    assert [Pulse("x", 1, mark).idle for mark in ("", "0", "12", "12" + ALL, END)] == [False, True, True, True, False]
     assert [Pulse.of(name) for name in ("", "@", "x", "x@", "x@y", "@1")] == [None] * 6
 
 
@@ -404,6 +406,16 @@ def test_the_end_comes_when_all_have_been_idle_for_two_pulses(world: World) -> N
     assert not ann.shards.all_is_done()
     ended = rounds_until_the_end(world, [ann, bob])
     assert ended is not None and 3 <= ended <= 5
+
+
+def test_the_end_does_not_come_while_one_has_not_looked_into_all_its_inboxes(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=4)
+    for _ in range(8):
+        world.now += 2
+        bob.shards.beat({}, "4")
+        ann.round(4)
+        assert ann.shards.all_idle() and not ann.shards.all_is_done()
 
 
 def test_the_end_does_not_come_while_one_is_busy(world: World) -> None:

@@ -1,0 +1,199 @@
+"""Measure mounts between machines: python tests/measure_mounts.py [KIND...] prints a table for deploy/README.md.
+
+A mount is fit when it keeps the promises of crawler/files.py: what is put appears whole; of several machines that
+create, make, claim or drop a name one wins; a listing after `freshen` misses nothing. The figures are of this machine,
+and the guests of NFS are slow in absolute terms: compare rows, and read lags as what to expect.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleet import fleet
+from kinds import KINDS
+from mount_nfs import Nfs3, Nfs4
+from mount_probe import LONGEST, NEWS, ROUNDS, WAYS
+from mounts import Mount, Sshfs
+
+from crawler.web import TreeWeb
+
+PROBE = [sys.executable, str(Path(__file__).with_name("mount_probe.py"))]
+MACHINES = 3
+SLACK = 0.5  # seconds that the clocks of guests may be apart
+LEAD = 4.0  # seconds in which all roles have started; guests need some more
+
+
+class SshfsQuick(Sshfs):
+    """sshfs that believes a listing for one second."""
+
+    options = ",dcache_timeout=1"
+
+
+class Nfs4Positive(Nfs4):
+    """NFS 4.2 that does not remember what was missing."""
+
+    options = "vers=4.2,lookupcache=positive"
+
+
+class Nfs3Positive(Nfs3):
+    """NFS 3 that does not remember what was missing."""
+
+    options = "vers=3,lookupcache=positive"
+
+
+MEASURED: dict[str, type[Mount]] = {
+    **{name: kind for name, kind in KINDS.items() if name != "sshfs-killed"},
+    "sshfs dcache_timeout=1": SshfsQuick,
+    "nfs4 lookupcache=positive": Nfs4Positive,
+    "nfs3 lookupcache=positive": Nfs3Positive,
+}
+
+
+@dataclass
+class Row:
+    """What was measured of one mount."""
+
+    name: str
+    faults: list[str] = field(default_factory=list)
+    lags: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    pages: float = 0.0
+
+    def cells(self) -> list[str]:
+        """The row of the table."""
+        lags = [show_lag(self.lags.get(f"{way} {news}")) for way in WAYS for news in ("new", "removed")]
+        rates = [f"{self.rates.get(name, 0):.0f}" for name in ("durable-1", "durable-16", "not-1", "not-16")]
+        return [self.name, "; ".join(self.faults) or "yes", *lags[:7], *rates, f"{self.pages:.0f}"]
+
+
+HEAD = [
+    "mount",
+    "fit",
+    "new name listed",
+    "removed name gone from listing",
+    "new, after freshen",
+    "removed, after freshen",
+]
+HEAD += ["new, opened again and again", "removed, opened", "new, freshened, then opened"]
+HEAD += ["put/s, 1 thread", "16 threads", "not durable, 1", "not durable, 16", "pages/s of a crawl"]
+
+
+def show_lag(seconds: float | None) -> str:
+    """A lag as a person reads it."""
+    if seconds is None:
+        return "-"
+    return f"over {LONGEST:.0f} s" if seconds == float("inf") else "at once" if seconds < SLACK else f"{seconds:.0f} s"
+
+
+def play(mount: Mount, roles: dict[int, str]) -> dict[int, dict[str, object]]:
+    """Let machines play their roles at the same time; what each of them reports."""
+    start = time.time() + LEAD * (4 if isinstance(mount, Nfs4) else 1)
+    started = {
+        number: subprocess.Popen(
+            mount.command(number, [*PROBE, str(mount.at(number) / "probe"), role, str(start), f"m{number}"]),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number, role in roles.items()
+    }
+    return {number: read(process.communicate(timeout=600)[0]) for number, process in started.items()}
+
+
+def read(printed: str) -> dict[str, object]:
+    """The line of JSON that a role prints last."""
+    found: dict[str, object] = json.loads(printed.strip().splitlines()[-1]) if printed.strip() else {"error": "nothing"}
+    return found
+
+
+def prepare(mount: Mount) -> None:
+    """Make the folder that is measured in; with a README it passes for a store."""
+    folders = [str(mount.at(0) / "probe" / name) for name in (*WAYS, "contest", "put")]
+    subprocess.run(mount.command(0, ["mkdir", "-p", *folders]), check=True)
+    subprocess.run(mount.command(0, ["touch", str(mount.at(0) / "probe" / "README")]), check=True)
+
+
+def news(mount: Mount, row: Row) -> None:
+    """How long machine 1 does not see what machine 0 has done."""
+    for does, looks, what in (("come", "see", "new"), ("go", "miss", "removed")):
+        told = play(mount, {0: does, 1: looks})
+        if any("error" in report for report in told.values()):
+            row.faults.append(f"{what}: {told}")
+            continue
+        for way in WAYS:
+            names = [f"{way}/{number}" for number in range(NEWS)]
+            # How old what a look showed was for certain: however slow the machines are, this does not grow with it.
+            lags = [float(str(told[1].get(name, "inf"))) - float(str(told[0][name])) for name in names]
+            row.lags[f"{way} {what}"] = max(0.0, *lags)
+        if told[1]["torn"]:
+            row.faults.append(f"{told[1]['torn']} files seen in part")
+        if row.lags[f"freshened {what}"] > SLACK:
+            row.faults.append(f"a freshened listing was {row.lags[f'freshened {what}']:.1f} s old")
+
+
+def contest(mount: Mount, row: Row) -> None:
+    """Whether there is one winner in each round."""
+    play(mount, {0: "prepare"})
+    told = play(mount, dict.fromkeys(range(MACHINES), "contest"))
+    for game in ("create", "make", "claim", "drop"):
+        won = Counter(round for report in told.values() for round in report.get("won", {}).get(game, []))  # type: ignore[attr-defined]
+        none, many = sum(not won[r] for r in range(ROUNDS)), sum(won[r] > 1 for r in range(ROUNDS))
+        if none or many:
+            row.faults.append(f"{game}: of {ROUNDS} rounds {none} without a winner, {many} with several")
+    seen = play(mount, dict.fromkeys(range(MACHINES), "claims"))
+    if any(seen[number] != seen[0] for number in seen) or len(seen[0].get("claims", [])) != ROUNDS:  # type: ignore[arg-type]
+        row.faults.append("machines see different claims")
+
+
+def speed(mount: Mount, row: Row) -> None:
+    """Files per second of one machine."""
+    told = play(mount, {0: "put"})[0]
+    if "error" in told:
+        row.faults.append(f"put: {told['error']}")
+    row.rates = {name: float(rate) for name, rate in told.items() if isinstance(rate, int | float)}
+
+
+def crawl(mount: Mount, row: Row) -> None:
+    """Pages per second, from the first request to the last answer, of a small crawl with all machines."""
+    with fleet(TreeWeb(hosts=40, fanout=7, depth=3), mount, delay=0, patience=60, pulse=2) as ships:
+        for number in range(MACHINES):
+            ships.join(number)
+        ships.end(900)
+        wrong = ships.differences()
+        row.faults += [f"crawl: {len(wrong)} differences"] if wrong else []
+        row.pages = len(ships.log) / (max(r.end for r in ships.log) - min(r.start for r in ships.log))
+
+
+def measure(name: str) -> Row | None:
+    """Measure one kind of mount; None where it cannot be mounted."""
+    kind, row = MEASURED[name], Row(name)
+    if reason := kind.skip_reason():
+        print(f"no {name} here: {reason}", flush=True)
+        return None
+    with tempfile.TemporaryDirectory(prefix="mount-") as folder, kind(Path(folder), MACHINES) as mount:
+        prepare(mount)
+        for step in (contest, news, speed, crawl):
+            step(mount, row)
+    return row
+
+
+def main() -> None:
+    """Measure all kinds, or those that are named."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"ended by signal {number}"))  # and unmount
+    wanted = sys.argv[1:] or [*MEASURED]
+    print("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD), flush=True)
+    for name in wanted:
+        row = measure(name)
+        if row:
+            print("| " + " | ".join(row.cells()) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
