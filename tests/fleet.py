@@ -148,6 +148,11 @@ class Fleet(World):
         """The hosts that were asked before their delay was over, with the shortest gap."""
         return {host: gap for host, gap in gaps(self.log).items() if gap < delay}
 
+    def visits(self, host: str) -> str:
+        """All requests of a host, for a person."""
+        asked = sorted(request for request in self.log if request.host == host)
+        return ", ".join(f"{r.start:.2f}-{r.end:.2f} {r.path} {r.status}" for r in asked)
+
     def owners(self) -> dict[str, str]:
         """shard -> owner."""
         return dict(path.name.split("@") for path in (self.root / "shards").glob("*@*"))
