@@ -261,7 +261,7 @@ class Frontier:
 
         In the folder of a shard that is `lost` (another worker has it already) nothing is removed.
         """
-        shards, lost = set(shards), set(lost)
+        shards, lost = self._batches.keys() & set(shards), set(lost)  # not those that were done before the mount went
         self.owned -= shards
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")

@@ -490,6 +490,31 @@ def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     assert mine.table.waiting == 0
 
 
+def test_giving_shards_back_can_be_tried_again_after_the_mount_went_between_two_of_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = owner_of(root)
+    pages = [f"https://{name}.example/" for name in "abcdefgh"]
+    add(frontier_of(root, "other"), *map(Try, pages))
+    mine.read_inboxes([0, 1], fresh=True)
+    assert all(mine._batches.values()), "a batch in each folder"
+    mine.hold([0, 1])
+    drop, left = Files.drop, [True]
+
+    def fail_later(self: Files, name: str) -> bool:
+        if not left:
+            raise StoreAway("gone")
+        left.pop()
+        return drop(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "drop", fail_later)
+        with pytest.raises(StoreAway):
+            mine.disown([0, 1])
+    mine.disown([0, 1])
+    assert on_disk(root).keys() == set(pages)
+
+
 # ---- dedupe and order
 
 
