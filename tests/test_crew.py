@@ -246,6 +246,18 @@ def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_o
     assert not any(heir.queued for heir in heirs)
 
 
+def test_what_only_passes_through_is_news_too(root: Path) -> None:
+    first, giver = worker(root, "first"), worker(root, "giver")
+    first.own([0])
+    before = first.table.arrivals
+    giver.doors = dict.fromkeys(range(SHARDS), 0)  # as they were a moment ago
+    handed_over(giver)
+    first.read_inboxes([0], fresh=True)
+    first.flush()
+    strays = sum(first.shard_of(page) != 0 for page in PAGES)
+    assert first.table.arrivals - before == len(PAGES) > strays > 0, "else all could seem idle while it hands them on"
+
+
 class Stale(Files):
     """A client that believes an old listing until it changes something in that folder, as sshfs does for 20 s."""
 
