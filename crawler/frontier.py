@@ -192,6 +192,7 @@ class Frontier:
             else:
                 self._strays.append((task, number))
                 self.table.left[number] += 1
+                self.table.arrivals += 1  # we are not idle all the while if we hand something on
         self.table.add(ours, number, self.shard_of)
         if len(self._strays) > LOT:
             self.flush()

@@ -930,6 +930,24 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
     assert mine.house._is_idle() and not mine.house.frontier.owned
 
 
+def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = home().house
+    house._look()
+    is_idle = house._is_idle
+
+    def idle_until_now() -> bool:
+        was_idle = is_idle()
+        add(house.frontier, Try(A))
+        return was_idle
+
+    monkeypatch.setattr(house, "_is_idle", idle_until_now)
+    house._beat()
+    assert house.shards.pulse.idle
+    assert house.shards.pulse.mark != str(house.table.arrivals)
+
+
 # ---- size
 
 
