@@ -11,13 +11,14 @@ next: it is the life of a URL.
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy
-    trace, shards                          who died on this machine; who owns what, who is alive, when all is done
+    trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done
     roster, control                        who is at work; an operator's word: stop, pause, resume
     rehydrate, report, desk                the frontier made again; how a crawl stands; what a worker's visitors share
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress
     web*, demo                             the embedded web, which knows what a crawl of it must contain
+    doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
     cli                                    arguments to calls, errors to exit codes
 """
 

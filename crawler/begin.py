@@ -5,20 +5,23 @@ Also how seeds are added while others run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from crawler import config, control, rehydrate, roster, urls
 from crawler.config import Settings
-from crawler.errors import StoreError, UsageError
+from crawler.errors import Busy, StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, in_parts
 from crawler.logs import many
 from crawler.records import Try
+from crawler.shards import doors, read_owners
 from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
+PATIENCE = 60.0  # seconds for another machine to make the store
 FEW = 1000  # URLs that are looked up one by one
 
 
@@ -98,7 +101,7 @@ def _is_new(root: Path, store: Store) -> bool:
         raise StoreError(
             f"{root.absolute().parent} does not exist; is the mount there? (the store's own folder is made for you)"
         )
-    return not root.exists() or not store.exists()
+    return not root.exists() or not store.is_made()
 
 
 def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
@@ -110,23 +113,35 @@ def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> N
             f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/"
         )
     strange = sorted(set(store.files.names("")) - HARMLESS)
-    if strange and not store.exists():  # another machine may have made it just now
+    if strange and not store.is_made():  # another machine may have made it just now
         raise StoreError(
             f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one"
         )
     try:
         root.mkdir(exist_ok=True)
         store.files.share_mode()
-        with store.alone("making the store"):
-            if not store.exists():
-                store.make(settings, rehydrate.MARK if has_pages else None)
+        _make_alone(store, settings, has_pages)
     except OSError as error:
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
 
+def _make_alone(store: Store, settings: Settings, has_pages: bool) -> None:
+    """Make the store, unless another machine does; a client may believe in its lock long after it is gone."""
+    limit = time.monotonic() + PATIENCE
+    while not store.is_made():
+        try:
+            with store.alone("making the store", seconds=2):
+                if not store.is_made():
+                    store.make(settings, rehydrate.MARK if has_pages else None)
+        except Busy:
+            if time.monotonic() > limit:
+                raise
+
+
 def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings:
     """The settings of a store that is made now; a crawl.yaml that came with a copy of pages counts."""
-    data = store.files.get("crawl.yaml")
+    # By the listing: to ask for a name that is missing lets a client believe for a while that it stays so.
+    data = store.files.get("crawl.yaml") if "crawl.yaml" in store.files.names("") else None
     if data is None:
         return new_settings(given)
     copied = Settings(**config.parse(data.decode("utf-8", "replace"), f"{root}/crawl.yaml"))
@@ -163,6 +178,7 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
     How many of them were not there yet.
     """
     frontier = Frontier(store.files, settings)
+    frontier.doors = doors(read_owners(store.files, settings.shards))
     added = 0
     known = set(store.files.names("seeds"))
     for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):

@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, errors, rehydrate, report
+from crawler import config, control, demo, doctor, errors, rehydrate, report
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -29,6 +31,7 @@ EXAMPLES = {
     "stop": "example: crawler stop /mnt/shared/crawl",
     "rehydrate": "example: crawler rehydrate /mnt/shared/crawl",
     "demo": "example: crawler demo /tmp/demo --workers 4",
+    "doctor": "example: crawler doctor /mnt/shared/crawl, on two machines at once",
 }
 
 # flag, setting, how argparse reads it
@@ -63,6 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> NoReturn:
     """The `crawler` command."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a machine listens to it: an end without a word
     sys.exit(run(sys.argv[1:]))
 
 
@@ -115,6 +119,11 @@ def parser() -> Parser:
         commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
     )
     demo.flags(shown, _whole)
+    checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
+    checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
+    checked.add_argument(
+        "--wait", type=_duration, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
+    )
     return top
 
 
@@ -254,9 +263,10 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
     refused = sum(found["refusals"].values())
+    waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
     return code, (
         f"{errors.EXIT_CODES[code].partition(';')[0]}; {found['pages']:,} pages, {found['redirects']:,} redirects, "
-        f"{refused:,} refusals, {found['waiting']:,} waiting in {root}"
+        f"{refused:,} refusals{waiting} in {root}"
     )
 
 
@@ -313,3 +323,17 @@ def run_rehydrate(options: argparse.Namespace) -> int:
             f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
         ) from error
     return errors.OVER
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """`crawler doctor`."""
+    findings = []
+    for found in doctor.examine(options.store, options.wait):
+        if isinstance(found, str):
+            print(found, file=sys.stderr, flush=True)
+            continue
+        findings.append(found)
+        print(json.dumps(asdict(found)) if options.json else doctor.as_line(found), flush=True)
+    if not options.json:
+        print(doctor.verdict(findings))
+    return doctor.exit_code(findings)

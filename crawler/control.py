@@ -20,8 +20,8 @@ from crawler.config import Settings
 from crawler.errors import StoreError
 from crawler.files import Files
 from crawler.logs import many, printable
+from crawler.pulses import END, Pulse, Watch, read_counters
 from crawler.roster import ENDED, MACHINE, SILENT, Facts, Roster, announced, look
-from crawler.shards import END, Pulse, Watch, read_counters
 from crawler.store import Store
 
 PAUSE = "pause"

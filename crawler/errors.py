@@ -47,3 +47,7 @@ class DiskFull(StoreError):
     """No room (bytes, inodes or quota) for what we must write."""
 
     exit_code = FULL
+
+
+class Busy(StoreError):
+    """Another machine does what only one may do at a time."""

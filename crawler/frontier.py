@@ -142,9 +142,7 @@ class Frontier:
 
     # ---- the inbox
 
-    def own(
-        self, shards: Iterable[int], inherited: Iterable[int] = (), past: Iterable[tuple[str, int]] = ()
-    ) -> None:
+    def own(self, shards: Iterable[int], inherited: Iterable[int] = (), past: Iterable[tuple[str, int]] = ()) -> None:
         """Shards are ours: read what waits in them. Those that are `inherited` were not given back by their owner.
 
         Hosts that have a `past` (see `Store.past`) are noted before any of their URLs can be taken.

@@ -12,8 +12,8 @@ from crawler.control import PAUSE, STOP
 from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
 from crawler.errors import StoreAway, StoreError
 from crawler.logs import log
+from crawler.pulses import ALL, read_counters
 from crawler.seeds import Seeds
-from crawler.shards import ALL, read_counters
 from crawler.slate import TOLD, Slate
 from crawler.store import Store
 

@@ -20,7 +20,7 @@ from typing import Any
 from crawler.config import Settings
 from crawler.errors import StoreError
 from crawler.files import Files
-from crawler.shards import END, Pulse, read_counters
+from crawler.pulses import END, Pulse, read_counters
 from crawler.store import to_json, utc
 
 MACHINE = ".machine"  # `workers/<id>.machine` is there from before a machine's first worker until after its last

@@ -9,104 +9,16 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from crawler.config import Settings
 from crawler.files import Files
+from crawler.pulses import ALL, END, Pulse, Watch
 from crawler.store import shard_name, to_json
 from crawler.trace import Trace
 
 FREE = "free"
-END = "end"
-ALL = ".all"
-
-
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone.
-
-    `id@n.k.all` is idle, and has looked into all its inboxes since its last beat.
-    """
-
-    id: str
-    beat: int
-    mark: str = ""
-
-    @classmethod
-    def of(cls, name: str) -> Pulse | None:
-        """Read a name in `workers/`; None for one that is not ours."""
-        id, _, rest = name.partition("@")
-        beat, _, mark = rest.partition(".")
-        return cls(id, int(beat), mark) if id and beat.isdigit() else None
-
-    @property
-    def name(self) -> str:
-        """The name in `workers/`."""
-        return f"workers/{self.id}@{self.beat:06d}" + (f".{self.mark}" if self.mark else "")
-
-    @property
-    def idle(self) -> bool:
-        """Whether the worker had nothing to do at this beat."""
-        return self.mark.removesuffix(ALL).isdigit()
-
-
-@dataclass(slots=True)
-class Seen:
-    """What we have seen of another worker, by our own clock."""
-
-    pulse: Pulse
-    still: float = 0.0  # how long its pulse has stood still while we were looking
-    looked: float = 0.0
-
-
-class Watch:
-    """Who is alive, from listings of `workers/` and our own monotonic clock alone."""
-
-    def __init__(self, patience: float, pulse: float) -> None:
-        self.patience = patience
-        self.longest_gap = 2 * pulse
-        self.seen: dict[str, Seen] = {}
-
-    def look(self, pulses: Iterable[Pulse], now: float) -> None:
-        """Take in one listing.
-
-        Time in which we could not look (a mount that hung) counts for two pulses at most: everyone else may
-        have hung with us.
-        """
-        newest: dict[str, Pulse] = {}
-        for pulse in sorted(pulses, key=lambda pulse: (pulse.beat, pulse.mark)):
-            newest[pulse.id] = pulse
-        for id in self.seen.keys() | newest.keys():
-            seen = self.seen.get(id)
-            if seen is None or (id in newest and seen.pulse != newest[id]):
-                self.seen[id] = Seen(newest[id], 0.0, now)
-            else:
-                seen.still += min(now - seen.looked, self.longest_gap)
-                seen.looked = now
-
-    def expect(self, id: str) -> None:
-        """Watch for a worker that owns a shard but has no pulse (somebody removed its file, say)."""
-        self.seen.setdefault(id, Seen(Pulse(id, 0), 0.0, time.monotonic()))
-
-    def bury(self, id: str) -> None:
-        """Believe that a worker is gone."""
-        if id in self.seen:
-            self.seen[id].still = float("inf")
-
-    def is_buried(self, id: str) -> bool:
-        """Whether we have seen to a dead worker already; one that comes back is not."""
-        return self.seen[id].still == float("inf")
-
-    def alive(self) -> list[Pulse]:
-        """The workers whose pulse goes."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
-
-    def dead(self) -> list[Pulse]:
-        """The workers whose pulse has stood still for too long, or that said goodbye."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience]
 
 
 class Shards:
@@ -174,7 +86,7 @@ class Shards:
         Of each gained shard it is said whether it was inherited: whoever had it did not give it back.
         """
         self.files.freshen("shards")
-        owners = self._owners()
+        owners = read_owners(self.files, self.count)
         self._bury_the_dead(owners)
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
@@ -183,24 +95,8 @@ class Shards:
         # Claimed before, but the mount went away before we could read it: from whom, we do not know any more.
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
         gained |= self._gain(owners, share - len(mine) - len(gained))
-        self.doors = self._doors(owners)
+        self.doors = doors(owners)
         return gained, [*lost, *over]
-
-    def _doors(self, owners: dict[int, set[str]]) -> dict[int, int]:
-        """For each shard that has an owner, the first shard of that owner."""
-        firsts: dict[str, int] = {}
-        for shard in sorted(owners):
-            for name in owners[shard]:
-                firsts.setdefault(name, shard)
-        return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}
-
-    def _owners(self) -> dict[int, set[str]]:
-        owners: dict[int, set[str]] = {}
-        for name in self.files.names("shards"):
-            number, at, owner = name.partition("@")
-            if at and number.isdigit() and int(number) < self.count:
-                owners.setdefault(int(number), set()).add(owner)
-        return owners
 
     def _share(self) -> int:
         """As many shards as each live worker should have, the first ones in order of their ids one more."""
@@ -240,7 +136,7 @@ class Shards:
     def _is_dead(self, id: str) -> bool:
         if id in (self.me, FREE):
             return False
-        self.watch.expect(id)
+        self.watch.expect(id, time.monotonic())
         if self.watch.is_buried(id):
             return True
         if id in {pulse.id for pulse in self.watch.dead()}:
@@ -333,20 +229,24 @@ class Shards:
         return False
 
     def _all_owned(self, ids: set[str]) -> bool:
-        owners = self._owners()
+        owners = read_owners(self.files, self.count)
         return len(owners) == self.count and all(names <= ids for names in owners.values())
 
 
-def read_counters(files: Files) -> list[dict[str, Any]]:
-    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
-    counters: dict[str, dict[str, Any]] = {}
-    for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
-        pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
-        newest = {pulse.id: pulse for pulse in pulses if pulse.id not in counters}
-        texts = {pulse: files.get(pulse.name) for pulse in newest.values()}
-        for pulse, text in texts.items():
-            with suppress(ValueError, TypeError):  # not one of ours
-                counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
-        if None not in texts.values():
-            break
-    return list(counters.values())
+def read_owners(files: Files, count: int) -> dict[int, set[str]]:
+    """Whose each shard is, by the names in `shards/`; more than one only after somebody has meddled with them."""
+    owners: dict[int, set[str]] = {}
+    for name in files.names("shards"):
+        number, at, owner = name.partition("@")
+        if at and number.isdigit() and int(number) < count:
+            owners.setdefault(int(number), set()).add(owner)
+    return owners
+
+
+def doors(owners: dict[int, set[str]]) -> dict[int, int]:
+    """For each shard that has an owner, the first shard of that owner: in its folder the owner looks most often."""
+    firsts: dict[str, int] = {}
+    for shard in sorted(owners):
+        for name in owners[shard]:
+            firsts.setdefault(name, shard)
+    return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}

@@ -17,7 +17,7 @@ from filelock import SoftFileLock, Timeout
 
 from crawler import config, urls
 from crawler.config import Settings
-from crawler.errors import StoreError, UsageError
+from crawler.errors import Busy, StoreError, UsageError
 from crawler.files import Files
 from crawler.records import Failure, Page, Reading
 
@@ -171,16 +171,21 @@ class Store:
 
     def exists(self) -> bool:
         """Whether a whole store is here: its README is written last."""
-        return self.files.get("README") is not None or self._appears()
+        return self.files.get("README") is not None or ("README" in self.files.names("") and self._appears())
+
+    def is_made(self) -> bool:
+        """The same for one who is about to make it: from a new listing, which is right on every mount."""
+        self.files.freshen("")
+        return "README" in self.files.names("") and self._appears()
 
     def _appears(self) -> bool:
         """A README that another machine has just made may be listed for many seconds before it can be opened."""
         limit = time.monotonic() + OLDEST
-        while "README" in self.files.names("") and time.monotonic() < limit:
-            if self.files.get("README") is not None:
-                return True
+        while self.files.get("README") is None:
+            if time.monotonic() > limit:
+                return False
             time.sleep(0.5)
-        return False
+        return True
 
     def make(self, settings: Settings, mark: str | None = None) -> None:
         """Make a new store around whatever pages the folder already holds; `mark` is made before it counts as made."""
@@ -206,7 +211,7 @@ class Store:
             with SoftFileLock(lock, timeout=seconds):
                 yield
         except Timeout as error:
-            raise StoreError(f"another machine is {what}; if none is, remove {lock} and run again") from error
+            raise Busy(f"another machine is {what}; if none is, remove {lock} and run again") from error
 
     def check_format(self) -> None:
         """Stop at a store that another version of the program made."""

@@ -212,11 +212,11 @@ class Server:
             assert self._child.stdin
             with suppress(BrokenPipeError), self._child.stdin as far:
                 far.write(b".")
-            self._child.wait(10)
+            self._child.wait(60)
         elif self._thread.is_alive():
             # Said, not only closed: a process forked meanwhile may hold the pipe open.
             os.write(self._far, b".")
-            self._thread.join(10)
+            self._thread.join(60)
             os.close(self._near)
             os.close(self._far)
 

@@ -1,4 +1,4 @@
-"""`--mounts` decides over which kinds of mounts the tests with a `mount` run."""
+"""For all tests: the same examples in every run, however slow the machine is; `--mounts` decides over which mounts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from kinds import KINDS
 from mounts import Mount
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+# A run must not fail by the luck of the draw; to look for new examples: pytest --hypothesis-profile=search
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=SLOW)
+settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=SLOW)
+settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

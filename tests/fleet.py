@@ -16,7 +16,7 @@ from mounts import Mount
 from world import COMMAND, World, wait_for
 
 from crawler.files import Files
-from crawler.shards import END, read_counters
+from crawler.pulses import END, read_counters
 from crawler.web import Web
 from crawler.web_server import Request, asked_twice, gaps, serve
 
@@ -147,6 +147,11 @@ class Fleet(World):
     def haste(self, delay: float) -> dict[str, float]:
         """The hosts that were asked before their delay was over, with the shortest gap."""
         return {host: gap for host, gap in gaps(self.log).items() if gap < delay}
+
+    def visits(self, host: str) -> str:
+        """All requests of a host, for a person."""
+        asked = sorted(request for request in self.log if request.host == host)
+        return ", ".join(f"{r.start:.2f}-{r.end:.2f} {r.path} {r.status}" for r in asked)
 
     def owners(self) -> dict[str, str]:
         """shard -> owner."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -21,12 +22,18 @@ def complaint(*args: str, code: int, stdin: str | None = None) -> str:
     return said
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small store that was crawled for real."""
-    with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
+    with world(Links({"/": ["/a"], "/a": []}), tmp_path_factory.mktemp("crawled")) as w:
         w.crawl("--depth", "3")
         return w.root
+
+
+@pytest.fixture
+def store(crawled: Path, tmp_path: Path) -> Path:
+    """Such a store, for one test to spoil."""
+    return Path(shutil.copytree(crawled, tmp_path / "store"))
 
 
 @pytest.mark.parametrize(

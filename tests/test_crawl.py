@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from world import Links, World, crawler, end, wait_for, world
 
+from crawler.report import status
+from crawler.store import Store
 from crawler.web import DemoWeb, FlatWeb, Site, TreeWeb
 from crawler.web_server import asked_twice, gaps
 
@@ -189,33 +191,40 @@ def test_urls_given_later_are_added_and_a_file_may_hold_them(tmp_path: Path) -> 
         assert w.urls() == {web.url(path) for path in ("/", "/later", "/found", "/listed")}
 
 
-def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
+def order_of(folder: Path, order: str, delay: float) -> list[str]:
+    """The paths in the order in which they were asked for."""
+    folder.mkdir()
     pages = {"/": ["/a", "/b"], "/a": ["/a1"], "/a1": ["/a2"], "/a2": [], "/b": ["/b1"], "/b1": ["/b2"], "/b2": []}
-    orders = {}
-    for order in ("bfs", "dfs"):
-        folder = tmp_path / order
-        folder.mkdir()
-        with world(Links(pages), folder) as w:
-            # A delay longer than a flush: each page's links are known before the next is asked.
-            w.run(*w.web.seeds(), "--order", order, "-w", "0.8", "-j", "1", quick=False)
-            orders[order] = [request.path for request in w.log if request.path != "/robots.txt"]
-    assert orders["bfs"] == ["/", "/a", "/b", "/a1", "/b1", "/a2", "/b2"]
-    assert orders["dfs"] in (
-        ["/", "/b", "/b1", "/b2", "/a", "/a1", "/a2"],
-        ["/", "/a", "/a1", "/a2", "/b", "/b1", "/b2"],
-    )
+    with world(Links(pages), folder) as w:
+        w.run(*w.web.seeds(), "--order", order, "-w", str(delay), "-j", "1", quick=False)
+        return [request.path for request in w.log if request.path != "/robots.txt"]
+
+
+def test_bfs_goes_wide_before_it_goes_deep(tmp_path: Path) -> None:
+    assert order_of(tmp_path / "bfs", "bfs", 0.8) == ["/", "/a", "/b", "/a1", "/b1", "/a2", "/b2"]
+
+
+def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
+    # With a delay longer than a flush, each page's links are known before the next is asked; how long that takes
+    # depends on the machine.
+    found: list[str] = []
+    for delay in (0.8, 3.0, 10.0):
+        found = order_of(tmp_path / str(delay), "dfs", delay)
+        if found[2][:2] == found[1]:
+            break
+    assert found in (["/", "/b", "/b1", "/b2", "/a", "/a1", "/a2"], ["/", "/a", "/a1", "/a2", "/b", "/b1", "/b2"])
 
 
 def stop_half_way(w: World) -> None:
     """Begin a crawl, and stop it in good order after some pages."""
     process = w.start(*w.web.seeds())
-    w.until(30)
+    w.until(20)
     process.terminate()
     end(process, 3)
 
 
 def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.03), tmp_path) as w:
+    with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.15), tmp_path) as w:
         stop_half_way(w)
         assert w.waiting()
         shutil.rmtree(w.root / "frontier")
@@ -225,7 +234,7 @@ def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path
 
 
 def test_pages_links_and_errors_alone_are_enough_to_go_on_elsewhere(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.03), tmp_path) as w:
+    with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.15), tmp_path) as w:
         stop_half_way(w)
         copy = tmp_path / "copy"
         for noun in ("htmls", "links", "errs"):
@@ -246,13 +255,18 @@ def test_rehydrate_brings_what_a_wider_setting_now_lets_in(tmp_path: Path) -> No
         assert w.differences() == []
 
 
+def states(w: World) -> list[str]:
+    """How the workers are, by `crawler status`."""
+    return [worker["state"] for worker in status(Store(w.root))["workers"]]
+
+
 def test_status_tells_pages_refusals_waiting_workers_and_busiest_hosts(tmp_path: Path) -> None:
     with world(DemoWeb(hosts=20, pages=150, seed=2), tmp_path) as w:
-        process = w.start(*w.web.seeds(), "-w", "0.2")
-        wait_for(lambda: (w.root / "README").exists() and w.status()["pages"] > 0)
-        running = w.status()
-        assert [worker["state"] for worker in running["workers"]] == ["alive", "alive"]
-        process.communicate(timeout=60)
+        process = w.start(*w.web.seeds(), "-w", "0.5")
+        wait_for(lambda: (w.root / "README").exists() and states(w) == ["alive", "alive"])
+        wait_for(lambda: status(Store(w.root))["pages"] > 0)
+        assert states(w) == ["alive", "alive"]
+        end(process)
         found, expected = w.status(), w.web.expected()
         assert found["pages"] == len(expected.pages)
         assert found["redirects"] == len(expected.redirects)
@@ -277,8 +291,8 @@ def test_the_log_file_is_json_lines_with_an_event_for_each_page(tmp_path: Path) 
 
 def test_a_finite_crawl_ends_by_itself_soon_after_its_last_page(tmp_path: Path) -> None:
     with world(FlatWeb(hosts=30, pages=2), tmp_path) as w:
-        w.crawl()
-        assert time.monotonic() - max(request.end for request in w.log) < 15
+        w.crawl("-s", "patience=1h")
+        assert time.monotonic() - max(request.end for request in w.log) < 120, "nobody is waited for to die"
         assert sorted(name.name.split("@")[1] for name in (w.root / "shards").iterdir()) == ["free"] * 64
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -13,11 +14,13 @@ import sys
 import time
 import venv
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from world import LONG
 
 from crawler import __version__, cli, errors
 from crawler.begin import spell_seed
@@ -98,8 +101,7 @@ def test_nothing_in_the_compose_file_waits_for_a_service_or_name_that_is_not_the
 @pytest.fixture
 def served() -> Iterator[int]:
     """The port of the service `web`, running on this machine and found healthy by its own check."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
+    port = free_port()
     command = [word.replace("0.0.0.0:8000", f"127.0.0.1:{port}") for word in SERVICES["web"]["command"]]
     check = [word.replace(":8000/", f":{port}/") for word in healthcheck("web")]
     web = subprocess.Popen([sys.executable, "-m", "crawler", *command], env=environment(), stdout=subprocess.DEVNULL)
@@ -108,17 +110,25 @@ def served() -> Iterator[int]:
         yield port
     finally:
         web.terminate()
-        web.wait(10)
+        web.wait(LONG)
 
 
-def wait_for(check: list[str], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
+def free_port() -> int:
+    """A free port below those that the kernel hands out, so that no test beside this one gets it meanwhile."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def wait_for(check: list[str]) -> None:
+    end = time.monotonic() + LONG
     while (done := subprocess.run(check, env=environment(), capture_output=True, text=True)).returncode:
         assert time.monotonic() < end, f"never healthy: {done.stderr}"
         time.sleep(0.2)
 
 
-def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_within_the_grace_period(
+def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_when_told(
     served: int, tmp_path: Path
 ) -> None:
     def here(words: list[str]) -> list[str]:
@@ -134,7 +144,7 @@ def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_with
         wait_for(["sh", "-c", f"crawler status {shlex.quote(str(store))} | grep -q '^workers  *3 '"])
         for crawler in crawlers:
             crawler.terminate()
-        assert [crawler.wait(10) for crawler in crawlers] == [errors.STOPPED] * 3
+        assert [crawler.wait(LONG) for crawler in crawlers] == [errors.STOPPED] * 3
     finally:
         for crawler in crawlers:
             crawler.kill()
@@ -160,19 +170,19 @@ def test_the_dockerignore_lets_through_what_the_dockerfile_copies_and_nothing_el
     assert {line[1:] for line in lines if line.startswith("!")} == copied
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build(made: Path, context: Path) -> Path:
     """What the Dockerfile's COPY and `RUN pip` make, in an empty venv instead of a container: its bin folder."""
-    made, context = tmp_path_factory.mktemp("image"), tmp_path_factory.mktemp("src")
-    venv.create(made, with_pip=True)
+    context.mkdir()
+    venv.create(made)
     pip = [rest for word, rest in dockerfile() if word == "RUN" and rest.startswith("pip ")]
     assert pip, "the Dockerfile installs nothing"
+    quickly = {"PIP_PYTHON": str(made / "bin/python"), "PIP_NO_COMPILE": "1", "PIP_RETRIES": "10"}
     for word, rest in dockerfile():
         if word == "COPY":
             copy(shlex.split(rest), context)
         elif rest in pip:
             done = subprocess.run(
-                ["sh", "-c", rest], cwd=context, env=environment(made / "bin"), capture_output=True, text=True
+                ["sh", "-c", rest], cwd=context, env=environment() | quickly, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stdout + done.stderr
     shutil.rmtree(context)
@@ -191,21 +201,18 @@ def copy(words: list[str], context: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["crawler", "python -m crawler"])
-def test_the_dockerfiles_steps_give_a_working_program_in_an_empty_environment(
-    image: Path, tmp_path: Path, command: str
-) -> None:
-    words = [str(image / command.split()[0]), *command.split()[1:], "--version"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(image), capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"crawler {__version__}\n"), done.stderr
+def test_the_dockerfiles_steps_give_a_program_that_crawls_in_an_empty_environment(tmp_path: Path) -> None:
+    image = build(tmp_path / "image", tmp_path / "src")
 
+    def run(*words: str) -> str:
+        done = subprocess.run(words, cwd=tmp_path, env=environment(image), capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
-@pytest.mark.slow
-def test_the_program_so_installed_crawls(image: Path, tmp_path: Path) -> None:
-    words = [str(image / "crawler"), "demo", "store", "--hosts", "5", "--pages", "40", "--workers", "1"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(image), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "every page is there" in done.stdout
+    assert run(str(image / "crawler"), "--version") == f"crawler {__version__}\n"
+    assert run(str(image / "python"), "-m", "crawler", "--version") == f"crawler {__version__}\n"
+    small = ("--hosts", "5", "--pages", "40", "--workers", "1")
+    assert "every page is there" in run(str(image / "crawler"), "demo", "store", *small)
 
 
 # ---- Makefile
@@ -222,6 +229,51 @@ def test_make_alone_lists_every_target_with_what_it_does_and_does_nothing_else()
     assert set(listed) == set(re.findall(r"^([a-z]+):(?!=)", text, re.MULTILINE))
     assert {"venv", "demo", "test", "check", "clean"} <= set(listed)
     assert len(done.stdout.splitlines()) == len(listed)
+
+
+LUCK = """
+import os
+def test_a(): pass
+def test_b(): assert "PYTEST_XDIST_WORKER" not in os.environ, "beside others"
+def test_c(): assert {always}
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "always", "code", "again"),
+    [
+        ("", True, 0, "1 tests failed beside others; they run again alone:\ntests/test_luck.py::test_b\n"),
+        ("-v -k test_c", False, 1, "1 tests failed beside others; they run again alone:\ntests/test_luck.py::test_c\n"),
+        ("--no-such-flag", True, 4, None),
+    ],
+    ids=["luck", "no luck", "no tests"],
+)
+def test_what_fails_beside_others_has_one_more_chance_alone(
+    tmp_path: Path, args: str, always: bool, code: int, again: str | None
+) -> None:
+    make = shutil.which("make")
+    if not make:
+        pytest.skip("make is not here")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_luck.py").write_text(LUCK.format(always=always))
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests"]\naddopts = "-q"\n')
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / ".venv/.ready").touch()
+    kept = {name: value for name, value in environment().items() if not name.startswith(("PYTEST", "MAKE"))}
+    command = [
+        make,
+        "--no-print-directory",
+        "-f",
+        str(TOP / "Makefile"),
+        "test",
+        f"ARGS=-n 1 -p no:hypothesispytest {args}",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
+    assert done.returncode == (2 if code else 0), done.stdout + done.stderr
+    assert f"Error {code}" in done.stderr or not code
+    assert again in done.stdout if again else "run again" not in done.stdout
 
 
 def test_what_continuous_integration_runs_is_a_program_and_calls_the_targets_that_exist() -> None:

@@ -10,11 +10,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from world import COMMAND, QUICK, Links, World, end, kill, wait_for, workers_of, world
+from world import (
+    COMMAND,
+    LONG,
+    QUICK,
+    Links,
+    World,
+    end,
+    is_dead,
+    kill,
+    wait_for,
+    wait_for_line,
+    workers_of,
+    world,
+)
 
+from crawler.files import Files
+from crawler.machine import oom_kills
+from crawler.pulses import read_counters
 from crawler.web import DemoWeb, TreeWeb
 from crawler.web_server import asked_twice
 
@@ -22,19 +39,27 @@ WORKERS, THREADS = 2, 4  # as in world.QUICK
 IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not settled: README, "The life of a URL"
 
 
+def records(w: World) -> list[Path]:
+    """The files of all records."""
+    return list((w.root / "links").glob("*/[!.]*"))
+
+
 def half_files(w: World) -> list[Path]:
     """Records that are not whole; compare() looks at the pages."""
-    return [path for path in (w.root / "links").glob("*/[!.]*") if not path.read_bytes().endswith(b"]}\n")]
+    return [path for path in records(w) if not path.read_bytes().endswith(b"]}\n")]
 
 
 def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> None:
     rng = random.Random(20)
-    with world(TreeWeb(hosts=6, fanout=8, depth=3, delay=0.1), tmp_path) as w:
+    with world(TreeWeb(hosts=6, fanout=8, depth=3, delay=0.2), tmp_path) as w:
         assert len(w.web.expected().pages) == 585
         process = w.start(*w.web.seeds())
-        kills = 0
+        kills = kept = 0
         while kills < 20:
-            time.sleep(rng.uniform(0.3, 1.0))
+            if kills % 3:  # every third may come while workers are starting; the crawl goes on between the others
+                wait_for(lambda kept=kept: len(records(w)) > kept)
+            time.sleep(rng.uniform(0.0, 0.5))
+            kept = len(records(w))
             assert process.poll() is None, f"the crawl was over after {kills} kills"
             victims = workers_of(process)
             if rng.random() < 0.4 or not victims:
@@ -53,13 +78,13 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
 
 
 def test_a_worker_that_dies_is_replaced_and_the_crawl_goes_on(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.03), tmp_path) as w:
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
         process = w.start(*w.web.seeds())
         w.until(10)
         before = workers_of(process)
         kill(before[0])
-        wait_for(lambda: len(workers_of(process)) == 2 and set(workers_of(process)) != set(before))
         assert "a worker died" in end(process)
+        assert {found["pid"] for found in read_counters(Files(w.root, "test"))} - set(before), "there was a new one"
         assert w.differences() == []
 
 
@@ -67,15 +92,15 @@ def test_when_the_machine_is_killed_its_workers_do_not_live_on(tmp_path: Path) -
     with world(TreeWeb(hosts=2, fanout=3, depth=5, delay=0.1), tmp_path) as w:
         process = w.start(*w.web.seeds())
         w.until(5)
+        wait_for(lambda: len(workers_of(process)) == 2)
         workers = workers_of(process)
-        assert len(workers) == 2
         process.kill()
         process.communicate()
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
+        wait_for(lambda: all(map(is_dead, workers)))
 
 
 def test_ctrl_c_once_finishes_what_is_in_flight_and_gives_everything_back(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.15), tmp_path) as w:
         process = w.start(*w.web.seeds())
         w.until(10)
         process.send_signal(signal.SIGINT)
@@ -90,22 +115,35 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_gives_everything_back(tmp_pa
 
 
 def test_ctrl_c_twice_stops_now_and_loses_nothing(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=2, fanout=3, depth=1, delay=4), tmp_path) as w:
-        process = w.start(*w.web.seeds())
-        w.until(3)  # the root and both robots.txt; its children are asked next
-        time.sleep(0.5)
-        began = time.monotonic()
+    class Stuck(Links):
+        """Its pages do not come for ten minutes, once they were asked for."""
+
+        stuck = True
+        asked: set[str]
+
+        def leaf(self, url: str):  # type: ignore[no-untyped-def]
+            leaf = super().leaf(url)
+            if not leaf or not self.stuck or url.endswith("/"):
+                return leaf
+            self.asked.add(url)
+            return replace(leaf, delay=600.0)
+
+    Stuck.asked = set()
+    web = Stuck({"/": ["/a", "http://b.example/b"], "/a": [], "http://b.example/b": []})
+    with world(web, tmp_path) as w:
+        process = w.start(*web.seeds())
+        wait_for(lambda: len(web.asked) == 2)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        wait_for_line(process, "finishing what is in flight")
         process.send_signal(signal.SIGINT)
-        end(process, 3)
-        assert time.monotonic() - began < 3, "nobody waits for what is in flight"
+        end(process, 3)  # nobody waits for what is in flight
+        web.stuck = False
         w.run()
         assert w.differences() == []
 
 
 def test_sigterm_is_a_polite_stop_too(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.1), tmp_path) as w:
+    with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.3), tmp_path) as w:
         process = w.start(*w.web.seeds())
         w.until(8)
         process.terminate()
@@ -128,14 +166,17 @@ def test_a_page_that_kills_workers_again_and_again_is_refused(tmp_path: Path, ho
                 for pid in workers_of(self.process):
                     self.victims.append(pid)
                     os.kill(pid, how)
+                    # A signal that dumps core ends one thread first: another could still take in the answer meanwhile.
+                    wait_for(lambda pid=pid: is_dead(pid))
             return super().leaf(url)
 
     Deadly.victims = []
     web = Deadly({"/": ["/deadly", "/a", "/b"], "/deadly": [], "/a": [], "/b": []})
     with world(web, tmp_path) as w:
+        ooms = oom_kills()
         web.process = w.start(*web.seeds(), "-j", "1", "-s", "retries=5")
         end(web.process)
-        assert len(web.victims) == deaths
+        assert len(web.victims) == deaths or oom_kills() > ooms  # of whatever ran beside this test
         assert {refusal["url"]: refusal["reason"] for refusal in w.records("errs")} == {
             web.url("/deadly"): "worker-died"
         }
@@ -184,7 +225,7 @@ print(machine.work(str(root), 0, "bbbb"))
 def test_the_power_may_go_off_before_any_operation_on_the_store(tmp_path: Path, limit: int) -> None:
     with world(TreeWeb(hosts=2, fanout=3, depth=2), tmp_path) as w:
         args = [sys.executable, "-c", CUT_OFF, str(limit), str(w.root), f"::127.0.0.1:{w.port}", *w.web.seeds()]
-        cut = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False)
+        cut = subprocess.run(args, capture_output=True, text=True, timeout=LONG, check=False)
         assert cut.returncode in (0, 9), cut.stderr
         w.run(*(w.web.seeds() if not (w.root / "README").exists() or limit < 150 else []), "-w", "0", quick=False)
         assert w.differences() == []
@@ -199,22 +240,33 @@ def mount(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     real, mounted = tmp_path / "real", tmp_path / "mounted"
     real.mkdir()
     mounted.mkdir()
-    subprocess.run(["mount", "--bind", real, mounted], check=True)
+    if subprocess.run(["mount", "--bind", real, mounted]).returncode:
+        pytest.skip("this root may not mount a folder")
     yield real, mounted
     subprocess.run(["umount", "-l", mounted], check=True)
 
 
+def asked_for(w: World) -> list[str]:
+    """The pages that were asked for."""
+    return [request.path for request in w.log if request.path != "/robots.txt"]
+
+
+def stands_still(w: World) -> bool:
+    """Whether nothing is asked for two seconds."""
+    asked = len(w.log)
+    time.sleep(2)
+    return len(w.log) == asked
+
+
 def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, mount: tuple[Path, Path]) -> None:
     real, mounted = mount
-    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.05), tmp_path) as w:
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.15), tmp_path) as w:
         w.root = mounted / "store"
         process = w.start(*w.web.seeds())
         w.until(20)
         subprocess.run(["umount", "-l", mounted], check=True)
-        time.sleep(1)
-        asked = len(w.log)
-        time.sleep(2)
-        assert len(w.log) == asked, "no host is asked while the store is away"
+        wait_for(lambda: stands_still(w))
+        assert len(asked_for(w)) < len(w.web.expected().pages), "no host is asked while the store is away"
         assert list(mounted.iterdir()) == [], "nothing is written where the mount was"
         subprocess.run(["mount", "--bind", real, mounted], check=True)
         printed = end(process)
@@ -227,14 +279,14 @@ def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, 
 def test_a_stop_while_the_store_is_away_ends_the_machine_and_loses_nothing(
     tmp_path: Path, mount: tuple[Path, Path]
 ) -> None:
-    with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.1), tmp_path) as w:
+    with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.3), tmp_path) as w:
         w.root = mount[1] / "store"
         process = w.start(*w.web.seeds())
         w.until(8)
         subprocess.run(["umount", "-l", mount[1]], check=True)
-        time.sleep(1)
+        wait_for_line(process, "pausing: the store does not answer")
         process.terminate()
-        end(process, 3, seconds=30)
+        end(process, 3)
         subprocess.run(["mount", "--bind", *mount], check=True)
         w.run()
         assert w.differences() == []
@@ -257,6 +309,7 @@ def test_ctrl_c_while_its_workers_are_starting_is_no_traceback(tmp_path: Path, s
         process = subprocess.Popen(
             args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
+        w.started.append(process)
         wait_for((w.root / "README").exists)
         time.sleep(seconds)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
@@ -285,7 +338,8 @@ def test_a_disk_that_fills_up_stops_the_crawl_which_goes_on_when_there_is_room(
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", small, "tmpfs", disk], check=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", small, "tmpfs", disk]).returncode:
+        pytest.skip("this root may not mount a small tmpfs")
     try:
         with world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
             w.root = disk / "store"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hostile import BODY, Proxy, Server, serving
+from world import wait_for
 
 from crawler import fetch
 from crawler.reasons import look_up
@@ -23,6 +24,9 @@ from crawler.records import Failure, Page
 
 Get = Callable[..., Page | Failure]
 FETCHERS = ("curl", "requests")
+LONG = 100.0  # less than the hostile server's patience
+SHORT = 0.8
+SOON = 50.0  # what must end long before LONG has ended by then, even on a slow machine
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +37,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(params=FETCHERS)
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., fetch.Fetcher]]:
-    """Make a fetcher with short limits; the fields of Terms by name."""
+    """Make a fetcher; the fields of Terms by name. Its limit is long: a slow machine is no fault of the fetcher's."""
     made: list[fetch.Fetcher] = []
 
     def make_one(**terms: Any) -> fetch.Fetcher:
-        defaults: dict[str, Any] = {"timeout": 0.8, "allow_private": True, "fetcher": request.param}
+        defaults: dict[str, Any] = {"timeout": LONG, "allow_private": True, "fetcher": request.param}
         made.append(fetch.Fetcher(fetch.Terms(**(defaults | terms))))
         return made[-1]
 
@@ -117,7 +121,7 @@ def test_retry_after_is_understood_in_both_forms_and_capped_at_a_day(get: Get, p
 
 def test_the_module_level_get_takes_terms_by_name(server: Server) -> None:
     for fetcher in FETCHERS:
-        assert page(fetch.get(server.url(), fetcher=fetcher, allow_private=True, timeout=5)).body == BODY
+        assert page(fetch.get(server.url(), fetcher=fetcher, allow_private=True, timeout=LONG)).body == BODY
         assert reason(fetch.get("mailto:x@y", fetcher=fetcher)) == "bad-url"
 
 
@@ -191,7 +195,7 @@ def test_a_kept_connection_that_the_server_closes_costs_no_page(make: Callable[.
 
 def test_many_threads_can_ask_at_once(make: Callable[..., fetch.Fetcher]) -> None:
     with serving() as server:
-        fetcher, good = make(timeout=10), []
+        fetcher, good = make(), []
 
         def visit() -> None:
             good.extend(page(fetcher.get(server.url("/gzip"))).body == BODY for _ in range(10))
@@ -215,11 +219,11 @@ def test_more_hosts_than_are_kept_are_all_answered(make: Callable[..., fetch.Fet
 
 
 def test_an_unwanted_type_is_refused_by_its_headers_alone(make: Callable[..., fetch.Fetcher], server: Server) -> None:
-    fetcher, start = make(timeout=30), time.monotonic()
+    fetcher, start = make(), time.monotonic()
     for path in ("/image", "/image-for-ever"):
         outcome = fetcher.get(server.url(path))
         assert (reason(outcome), outcome.detail) == ("wrong-type", "image/png")  # type: ignore[union-attr]
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < SOON
 
 
 def test_any_type_is_taken_when_asked_for_and_a_missing_one_always(get: Get) -> None:
@@ -230,8 +234,8 @@ def test_any_type_is_taken_when_asked_for_and_a_missing_one_always(get: Get) -> 
 
 def test_the_endless_body_of_a_redirect_is_left_alone(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     start = time.monotonic()
-    assert page(make(timeout=30).get(server.url("/redirect-for-ever"))).location == "/x"
-    assert time.monotonic() - start < 3
+    assert page(make().get(server.url("/redirect-for-ever"))).location == "/x"
+    assert time.monotonic() - start < SOON
 
 
 def test_a_body_that_announces_too_much_is_not_read(get: Get) -> None:
@@ -287,11 +291,13 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("path", ENDINGS)
-def test_a_hostile_answer_ends_in_time_with_its_reason(get: Get, path: str) -> None:
+def test_a_hostile_answer_ends_in_time_with_its_reason(
+    make: Callable[..., fetch.Fetcher], server: Server, path: str
+) -> None:
     start = time.monotonic()
-    outcome = get(path)
+    outcome = make(timeout=SHORT if "timeout" in ENDINGS[path] else LONG).get(server.url(path))
     assert reason(outcome) in ENDINGS[path], outcome
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < SOON
 
 
 def test_a_body_longer_than_announced_is_taken_as_announced(get: Get) -> None:
@@ -305,8 +311,8 @@ def test_a_head_that_breaks_off_brings_no_page(get: Get) -> None:
 
 def test_the_first_byte_has_a_limit_of_its_own(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     start = time.monotonic()
-    assert reason(make(timeout=30, first_byte=0.3).get(server.url("/silent"))) == "timeout"
-    assert time.monotonic() - start < 2
+    assert reason(make(first_byte=0.3).get(server.url("/silent"))) == "timeout"
+    assert time.monotonic() - start < SOON
 
 
 @pytest.mark.parametrize("path", ["/gzip-bomb", "/deflate-bomb", "/gzip-bomb-twice", "/endless-body"])
@@ -315,7 +321,7 @@ def test_a_bomb_takes_little_memory(server: Server, fetcher: str, path: str) -> 
     # In a process of its own, because a peak is a peak of the whole process.
     lines = (
         "import resource, sys; from crawler import fetch",
-        f"ask = lambda url: fetch.get(url, allow_private=True, timeout=10, fetcher={fetcher!r})",
+        f"ask = lambda url: fetch.get(url, allow_private=True, timeout=100, fetcher={fetcher!r})",
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss",
         f"ask({server.url()!r}); before = peak()",
         f"print(ask({server.url(path)!r}).reason, (peak() - before) // 1024)",
@@ -329,27 +335,31 @@ def test_a_bomb_takes_little_memory(server: Server, fetcher: str, path: str) -> 
 # Connecting
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port that nobody listens on, and that nobody else gets meanwhile."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        yield int(one.getsockname()[1])
 
 
-def test_a_refused_connection_is_connect(make: Callable[..., fetch.Fetcher]) -> None:
-    assert reason(make().get(f"http://127.0.0.1:{free_port()}/")) == "connect"
+def test_a_refused_connection_is_connect(make: Callable[..., fetch.Fetcher], deaf_port: int) -> None:
+    assert reason(make().get(f"http://127.0.0.1:{deaf_port}/")) == "connect"
 
 
 def test_a_name_that_does_not_resolve_is_dns(make: Callable[..., fetch.Fetcher]) -> None:
     start = time.monotonic()
-    assert reason(make(allow_private=False).get("http://nobody.invalid/")) in ("dns", "timeout")
-    assert time.monotonic() - start < 2.5
+    assert reason(make(allow_private=False, timeout=SHORT).get("http://nobody.invalid/")) in ("dns", "timeout")
+    assert time.monotonic() - start < SOON
 
 
 def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fetcher]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = f"127.0.0.1:{listener.getsockname()[1]}"
         start = time.monotonic()
-        assert reason(make().get(f"http://127.0.0.1:{listener.getsockname()[1]}/")) == "timeout"
-        assert reason(make(connect_timeout=0.3).get(f"https://127.0.0.1:{listener.getsockname()[1]}/")) == "timeout"
-        assert time.monotonic() - start < 3
+        assert reason(make(timeout=SHORT).get(f"http://{here}/")) == "timeout"
+        assert reason(make(connect_timeout=0.3).get(f"https://{here}/")) == "timeout"
+        assert time.monotonic() - start < SOON
 
 
 @pytest.mark.parametrize(
@@ -442,10 +452,10 @@ def test_the_proxy_of_the_terms_is_used(make: Callable[..., fetch.Fetcher], serv
 
 
 def test_a_proxy_of_the_environment_is_not(
-    make: Callable[..., fetch.Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., fetch.Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch, deaf_port: int
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{deaf_port}")
     assert page(make().get(server.url())).body == BODY
 
 
@@ -458,8 +468,8 @@ def test_no_proxy_of_the_environment_is_ignored_as_well(
     proxy.close()
 
 
-def test_a_proxy_that_is_gone_is_connect(make: Callable[..., fetch.Fetcher]) -> None:
-    assert reason(make(proxy=f"http://127.0.0.1:{free_port()}").get("http://site.example/")) == "connect"
+def test_a_proxy_that_is_gone_is_connect(make: Callable[..., fetch.Fetcher], deaf_port: int) -> None:
+    assert reason(make(proxy=f"http://127.0.0.1:{deaf_port}").get("http://site.example/")) == "connect"
 
 
 # TLS
@@ -499,7 +509,8 @@ def test_a_page_over_tls_comes_under_its_own_name(
     assert secure.names == ["site.example"]  # type: ignore[attr-defined]
     assert "Host: site.example" in secure.heads[-1].split("\r\n")
     assert reason(fetcher.get("https://other.example/")) == "tls"
-    assert reason(fetcher.get("https://site.example/slow-body")) == "timeout"
+    hasty = make(connect_to=(f"::127.0.0.1:{secure.port}",), timeout=SHORT)
+    assert reason(hasty.get("https://site.example/slow-body")) == "timeout"
 
 
 def test_tls_goes_through_a_proxy_by_connect(
@@ -546,7 +557,7 @@ def test_a_connection_that_breaks_in_the_handshake_may_be_tried_again(
 
 
 def test_many_requests_leave_no_descriptors_open(make: Callable[..., fetch.Fetcher], server: Server) -> None:
-    fetcher = make(timeout=0.3)
+    fetcher = make()
     here = Path("/proc/self/fd")
     if not here.exists():
         pytest.skip("descriptors are counted in /proc, which is not here")
@@ -555,4 +566,5 @@ def test_many_requests_leave_no_descriptors_open(make: Callable[..., fetch.Fetch
     for path in ("/close", "/too-short", "/image", "/gzip-not", "/chunk-negative") * 6:
         fetcher.get(server.url(path))
     fetcher.close()
-    assert len(list(here.iterdir())) < before + 20 < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert before + 20 < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    wait_for(lambda: len(list(here.iterdir())) < before + 20)  # the server's ends are among them

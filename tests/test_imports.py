@@ -17,11 +17,14 @@ ROWS = [
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
-    ["seeds", "frontier", "trace", "fetch"],
+    ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
     ["roster"],
     ["control"],
-    ["rehydrate", "desk", "report"],
+    ["rehydrate", "desk", "report", "doctor_mount"],
+    ["doctor_lobby", "doctor_speed", "doctor_alone"],
+    ["doctor_pair"],
+    ["doctor"],
     ["housekeeping"],
     ["begin", "worker"],
     ["machine"],
@@ -42,6 +45,9 @@ TOUCHES_FILES = {
     "begin": "the store's root folder",
     "store": "whether the root folder is there",
     "cli": "the user's own files",
+    "doctor": "whether the folder is there",
+    "doctor_lobby": "folders of its own in the store, which are removed",
+    "doctor_mount": "what the kernel says of mounts",
     "demo": "the folder of the demonstration",
     "machine": "what the kernel says of memory",
     "web_server": "the server's log",
@@ -115,4 +121,5 @@ def test_only_a_few_modules_print(module: str) -> None:
 def test_only_a_few_modules_start_threads_or_processes() -> None:
     starters = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Popen"}
     found = {module for module in modules() for _, name in calls(module) if name in starters}
-    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "web_server"}
+    doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
+    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "web_server"} | doctors

@@ -18,7 +18,8 @@ from crawler import shards as shards_module
 from crawler.config import Settings
 from crawler.errors import StoreAway
 from crawler.files import Files
-from crawler.shards import ALL, END, Pulse, Shards, Trace, Watch, read_counters
+from crawler.pulses import ALL, END, Pulse, Watch, read_counters
+from crawler.shards import Shards, Trace
 from crawler.store import Store
 
 SETTINGS = Settings(shards=8, pulse=2.0, patience=30.0)
@@ -220,7 +221,7 @@ sys.stdin.readline()
 shards.beat({"id": "killed", "pages": 4}, "")
 shards.trace.note({"id": "killed", "pages": 5})
 print("noted", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

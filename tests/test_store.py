@@ -181,7 +181,7 @@ def test_many_processes_that_make_a_store_at_once_make_one_whole_store(tmp_path:
     root = tmp_path / "store"
     seeds = [f"https://{name}.example/" for name in "abcd"]
     started = [subprocess.Popen([sys.executable, "-c", MAKE, str(root), seed, seed[8]]) for seed in seeds]
-    assert [process.wait(60) for process in started] == [0, 0, 0, 0]
+    assert [process.wait(300) for process in started] == [0, 0, 0, 0]
     store = open_store(root)
     assert store.settings() == Settings(shards=16)
     assert sorted(store.files.names("shards")) == [f"{number:03d}@free" for number in range(16)]

@@ -19,7 +19,9 @@ from crawler.web_pages import Leaf
 from crawler.web_server import Request, read_log, serve
 
 COMMAND = [sys.executable, "-m", "crawler"]
+LONG = 300.0  # seconds: only what hangs takes so long, even where five other tests and more run beside
 QUICK = ["-w", "0.01", "-j", "2", "-t", "4", "-s", "retry_delay=0.2s", "-s", "retries=2", "-s", "pulse=0.5"]
+QUICK += ["-s", "patience=2m", "-s", "timeout=10m", "-s", "first_byte=10m"]  # no worker or page is given up too soon
 
 
 class Links(Web):
@@ -47,11 +49,13 @@ class World:
         self.web, self.port, self.folder = web, port, folder
         self.root = folder / "store"
         self.flags = ["--connect-to", f"::127.0.0.1:{port}"]
+        self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
         """`crawler run STORE` in the background."""
         command = [*COMMAND, "run", str(self.root), *self.flags, *(QUICK if quick else []), *args]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return self.started[-1]
 
     def run(self, *args: str, code: int = 0, quick: bool = True) -> str:
         """`crawler run STORE` to its end, which must be this exit code; what it printed."""
@@ -88,26 +92,32 @@ class World:
         found: dict[str, Any] = json.loads(crawler("status", str(self.root), "--json"))
         return found
 
-    def until(self, pages: int, seconds: float = 30) -> None:
+    def until(self, pages: int) -> None:
         """Wait until so many pages were asked for."""
-        wait_for(lambda: (self.folder / "web.log").exists() and len(self.log) >= pages, seconds)
+        wait_for(lambda: (self.folder / "web.log").exists() and len(self.log) >= pages)
 
 
 @contextmanager
 def world(web: Web, folder: Path) -> Iterator[World]:
     """Serve a web while a test crawls it."""
     with serve(web, log=folder / "web.log", process=type(web).__module__.startswith("crawler.")) as server:
-        yield World(web, server.port, folder)
+        made = World(web, server.port, folder)
+        try:
+            yield made
+        finally:
+            for process in made.started:
+                process.kill()  # of a test that failed: nothing goes on beside the next one
+                process.wait()
 
 
 def crawler(*args: str, code: int = 0, stdin: str | None = None) -> str:
     """Any `crawler` command as a user runs it; standard output, or everything when it fails."""
-    done = subprocess.run([*COMMAND, *args], capture_output=True, text=True, input=stdin, timeout=120, check=False)
+    done = subprocess.run([*COMMAND, *args], capture_output=True, text=True, input=stdin, timeout=LONG, check=False)
     assert done.returncode == code, f"exit code {done.returncode}, not {code}: {done.stdout}{done.stderr}"
     return done.stdout + (done.stderr if code else "")
 
 
-def end(process: subprocess.Popen[str], code: int = 0, seconds: float = 120) -> str:
+def end(process: subprocess.Popen[str], code: int = 0, seconds: float = LONG) -> str:
     """Wait for a crawl to end with this exit code; what it printed."""
     printed, _ = process.communicate(timeout=seconds)
     assert process.returncode == code, f"exit code {process.returncode}, not {code}: {printed}"
@@ -115,12 +125,21 @@ def end(process: subprocess.Popen[str], code: int = 0, seconds: float = 120) -> 
     return printed
 
 
-def wait_for(happened: Any, seconds: float = 30) -> None:
+def wait_for(happened: Any, seconds: float = LONG) -> None:
     """Wait until something is true."""
     limit = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < limit, "it did not happen in time"
         time.sleep(0.02)
+
+
+def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
+    """Wait until a process has printed a line with these words; it must print them, or end."""
+    assert process.stdout
+    for line in process.stdout:
+        if words in line:
+            return
+    raise AssertionError(f"it ended without a word of {words!r}")
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
@@ -135,6 +154,15 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
         if parent == process.pid and b"spawn_main" in line:
             found.append(int(stat.parent.name))
     return found
+
+
+def is_dead(pid: int) -> bool:
+    """Whether nothing of a process runs any more: it is gone, or waits to be buried by its parent."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "ZX" for task in threads)
+    except OSError:
+        return not Path(f"/proc/{pid}").exists()
 
 
 def kill(pid: int) -> None:
