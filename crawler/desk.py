@@ -56,6 +56,7 @@ class Desk:
         self.frontier = Frontier(self.files, settings, self._pool.map, seeds.refresh)
         self.table = self.frontier.table
         self.shards = Shards(self.files, settings, slate.workers)
+        self.frontier.is_sure = self.shards.is_sure
         self.closed = self.paused = False
         self.outcome: str | None = None
         self.error: StoreError | None = None

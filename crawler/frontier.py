@@ -43,6 +43,7 @@ class Frontier:
         self.table = Table(settings.order, settings.depth is not None, settings.max_per_host)
         self.shards = settings.shards
         self.spread = settings.spread
+        self.is_sure: Callable[[], bool] = lambda: True  # whether nobody can have taken our shards from us
         self.owned: set[int] = set()
         self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
@@ -113,8 +114,7 @@ class Frontier:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
                 self._queue = queue + self._queue
             raise
-        for _, batch in self._strays:
-            self.table.left[batch] -= 1
+        self.table.left.subtract(batch for _, batch in self._strays if batch in self.table.left)
         self._strays.clear()
         for home, name, part in written:
             self._take_in(home, name, part)
@@ -213,9 +213,15 @@ class Frontier:
         if len(kept) > MANY:
             self._merge(shard, set(kept[: len(kept) // 2]))
         for name, number in list(self._batches[shard].items()):
-            if left[number] <= 0:
-                self.files.drop(f"{folder(shard)}/{name}")
+            if self._drop(shard, name, number):
                 del self._batches[shard][name], left[number]
+
+    def _drop(self, home: int, name: str, number: int) -> bool:
+        """Remove a batch of which nothing is left, if we can be sure to be its owner: else another may count on it."""
+        if self.table.left[number] > 0 or not self.is_sure():
+            return False
+        self.files.drop(f"{folder(home)}/{name}")
+        return True
 
     def _make_safe(self, shard: int) -> None:
         """Write all that we inherited anew, under names of our own.
@@ -230,7 +236,7 @@ class Frontier:
     def _write_again(self, shard: int) -> None:
         """Somebody else who believed to own this shard may have tidied it: what we count on must be in some file."""
         counted = {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
-        gone = counted and counted - set(self.files.names(folder(shard)))
+        gone = counted and counted - self._names(shard, fresh=True)
         if gone:
             self._merge(shard, {self._batches[shard][name] for name in gone})
             for name in gone:
@@ -259,15 +265,15 @@ class Frontier:
         self.owned -= shards
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")
-        homes = {number for shard in shards for number in self._batches[shard].values()}
+        homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
         for task in self.table.of_batches(homes)[:1]:
             self._merge(self._door(self.shard_of(task.url)), homes)
         for shard in shards:
-            for name, number in self._batches[shard].items():
+            for name, number in self._batches.get(shard, {}).items():
                 if shard not in lost:
-                    self.files.drop(f"{folder(shard)}/{name}")
+                    self._drop(shard, name, number)
+            for number in self._batches.pop(shard, {}).values():
                 self.table.left.pop(number, None)
-            del self._batches[shard]
             self._unsafe.discard(shard)
             self._taken_over.pop(shard, None)
 

@@ -45,6 +45,7 @@ class Shards:
 
     def beat(self, counters: dict[str, Any], idle: str) -> bool:
         """Show a sign of life (and that we are idle, by a mark), and look at the others'; False if we were buried."""
+        began = time.monotonic()  # the others may see it from now on, and count from then
         old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, idle)
         self.files.put(new.name, to_json(counters))
         self.trace.note(counters)
@@ -52,11 +53,11 @@ class Shards:
             self.files.claim(new.name, Pulse(self.me, new.beat, END).name)
             return False
         self.pulse = new
-        self.beaten = time.monotonic()
+        self.beaten = began
         # We have just changed this folder, so this listing is a new one on every mount.
         names = self.files.names("workers")
         self.words = {name for name in names if "@" not in name}
-        self.watch.look(filter(None, map(Pulse.of, names)), self.beaten)
+        self.watch.look(filter(None, map(Pulse.of, names)), time.monotonic())
         return True
 
     def _is_buried(self) -> bool:

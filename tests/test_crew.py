@@ -143,6 +143,7 @@ class Crew(RuleBasedStateMachine):
             dead.files.asleep = True  # type: ignore[attr-defined]
             for shard in dead.owned:
                 tidy(dead, shard, 1)
+            dead.is_sure = lambda: False  # it may wake in the middle of removing, but asks before it removes more
             self.buried.append(dead)
         shards = sorted(dead.owned)
         self.crew.append(self.recruit())
@@ -155,6 +156,7 @@ class Crew(RuleBasedStateMachine):
         zombie = self.buried.pop()
         zombie.files.wake()  # type: ignore[attr-defined]
         if goes_on:  # until it finds out at its next beat
+            self.look(zombie)
             for shard in zombie.owned:
                 tidy(zombie, shard, 1)
 
@@ -219,6 +221,24 @@ def test_an_owner_that_sleeps_while_it_tidies_does_not_remove_the_last_copy_when
         new.tidy(shard)
     old.files.wake()  # type: ignore[attr-defined]
     assert on_disk(root).keys() == set(PAGES), "and `new` may die before it could write anything again"
+
+
+def test_an_owner_that_cannot_be_sure_removes_nothing_that_its_heir_counts_on(root: Path) -> None:
+    old = worker(root, "old")
+    old.own(range(SHARDS))
+    handed_over(old)
+    new = worker(root, "new")
+    new.own(range(SHARDS), inherited=range(SHARDS))
+    for shard in range(SHARDS):
+        new.tidy(shard)
+    assert {path.name.partition("-")[0] for path in root.glob("frontier/*/[!.]*")} == {"new"}
+    old.is_sure = lambda: False  # it was too slow, and does not know yet that it was buried
+    old.read_inboxes(range(SHARDS), fresh=True)
+    for shard in range(SHARDS):
+        old.tidy(shard)
+    old.disown(range(SHARDS))
+    heirs_own = {task.url for path in root.glob("frontier/*/new-*") for task in from_lines(path.read_bytes())}
+    assert heirs_own == set(PAGES)
 
 
 def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_on(
