@@ -69,21 +69,35 @@ class Row:
 
     def cells(self) -> list[str]:
         """The row of the table."""
-        lags = [show_lag(self.lags.get(f"{way} {news}")) for way in WAYS for news in ("new", "removed")]
-        rates = [f"{self.rates.get(name, 0):.0f}" for name in ("durable-1", "durable-16", "not-1", "not-16")]
-        return [self.name, "; ".join(self.faults) or "yes", *lags[:7], *rates, f"{self.pages:.0f}"]
+        lags = [f"{self._lag(way, 'new')} / {self._lag(way, 'removed')}" for way in WAYS[:3]]
+        rates = [
+            f"{self.rates.get(f'{name}-1', 0):.0f} / {self.rates.get(f'{name}-16', 0):.0f}"
+            for name in ("durable", "not")
+        ]
+        return [
+            self.name,
+            "; ".join(self.faults) or "yes",
+            *lags,
+            self._lag(WAYS[3], "new"),
+            *rates,
+            f"{self.pages:.0f}",
+        ]
+
+    def _lag(self, way: str, news: str) -> str:
+        return show_lag(self.lags.get(f"{way} {news}"))
 
 
 HEAD = [
     "mount",
     "fit",
-    "new name listed",
-    "removed name gone from listing",
-    "new, after freshen",
-    "removed, after freshen",
+    "new / removed names in a listing",
+    "in a listing after `freshen`",
+    "by `open`, asked for again and again",
+    "by `open`, when listed",
+    "files of 30 KB per second, 1 / 16 threads",
+    "the same, not `durable`",
+    f"pages per second, {MACHINES} machines",
 ]
-HEAD += ["new, opened again and again", "removed, opened", "new, freshened, then opened"]
-HEAD += ["put/s, 1 thread", "16 threads", "not durable, 1", "not durable, 16", "pages/s of a crawl"]
 
 
 def show_lag(seconds: float | None) -> str:

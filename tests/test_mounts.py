@@ -66,8 +66,9 @@ def test_what_runs_on_a_machine_stops_goes_on_and_dies_with_its_process(kind: st
 
     def goes() -> bool:
         """Whether there was a beat since the last look."""
+        old = seen[0]
         with suppress(OSError):
-            old, seen[0] = seen[0], beat.read_text()
+            seen[0] = beat.read_text()
         return seen[0] != old
 
     def stands() -> bool:
@@ -78,12 +79,13 @@ def test_what_runs_on_a_machine_stops_goes_on_and_dies_with_its_process(kind: st
 
     script = 'n=0; while :; do n=$((n+1)); echo $n > "$1/new"; mv "$1/new" "$1/beat"; sleep 0.1; done'
     argv = mount.command(0, ["sh", "-c", script, "sh", str(mount.at(0))])
-    with subprocess.Popen(argv, start_new_session=True) as machine:
-        for number, happens in (
-            (signal.SIGCONT, goes),
-            (signal.SIGSTOP, stands),
-            (signal.SIGCONT, goes),
-            (signal.SIGKILL, stands),
-        ):
+    course = [(signal.SIGCONT, goes), (signal.SIGSTOP, stands), (signal.SIGCONT, goes), (signal.SIGKILL, stands)]
+    machine = subprocess.Popen(argv, start_new_session=True)
+    try:
+        for number, happens in course:
             os.killpg(machine.pid, number)
-            until(happens, what=f"{happens.__name__} after {number.name}")
+            until(happens, 180, f"{happens.__name__} after {number.name}")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(machine.pid, signal.SIGKILL)
+        machine.wait(60)
