@@ -366,7 +366,8 @@ class Table:
     def forget(self, shards: Iterable[int], split: bool) -> None:
         """Drop what waits in shards that are no longer ours; what is settled stays settled.
 
-        Their hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
+        Their hosts are met anew if they come back: another owner settles more of them. With `split` a host is in many
+        shards, and stays.
         """
         ours = f"shard IN ({listed(shards)})"
         for batch, state, count in self._db.execute(
@@ -376,7 +377,8 @@ class Table:
             self.waiting -= count
             self.taken -= count if state == TAKEN else 0
         self._db.execute(f"DELETE FROM task WHERE state < 4 AND {ours}")
-        self._db.execute("UPDATE host SET met = 0" if split else f"DELETE FROM host WHERE {ours}")
+        if not split:
+            self._db.execute(f"DELETE FROM host WHERE {ours}")
         self.held.difference_update(shards)
 
     @locked

@@ -153,12 +153,13 @@ class Worker:
         """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""
         now = time.monotonic()
         taken_over = self.frontier.taken_over(url)
-        if not host.past and not taken_over:
+        retry = self.frontier.table.next_retry(host.host)  # perhaps all that came of what others asked
+        if not (host.past or taken_over or retry):
             return now
         known = self.house.insist(self.store.robots, host.host) if self.settings.robots else None
         delay = self._delay(self._remember(host.host, known) if known else FREELY)
-        due = (now if host.past else taken_over) + delay
-        return max(due, min(self.frontier.table.next_retry(host.host), now + self.settings.max_delay))
+        due = (now if host.past or retry else taken_over) + delay
+        return max(due, min(retry, now + self.settings.max_delay))
 
     def _rules_of(self, task: Try, host: str) -> Rules | Down | Page | Failure:
         """The host's rules; or what came when its robots.txt was asked for just now."""

@@ -930,6 +930,19 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
     assert mine.house._is_idle() and not mine.house.frontier.owned
 
 
+def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
+    mine = home(robots=False)
+    add(frontier_of(root, "last owner"), Try(A, 0, 1, time.monotonic() + 1000), Try(A + "2"))
+    mine.house._look()
+    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    taken = mine.house.frontier.take()
+    assert taken and not taken[1].met
+    worker.visit(*taken)
+    worker.fetcher.close()
+    assert mine.house.frontier.take() is None, "its last owner asked it less than a delay ago"
+    assert mine.house.frontier.table.take(time.monotonic() + 1000) is not None
+
+
 def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(
     home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
