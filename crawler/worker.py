@@ -93,6 +93,7 @@ class Worker:
             self._visit_safely(task, host)
         except Stopped:
             self.frontier.table.put_back(task.url)
+            self.frontier.table.rest(host.host, time.monotonic(), host.strain)
         except StoreError as error:
             self.frontier.table.put_back(task.url)
             self.house.fail(error)
@@ -130,6 +131,7 @@ class Worker:
 
     def _get(self, url: str) -> Page | Failure:
         host = urls.host(url)
+        self.house.be_sure()
         return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
 
     # ---- 2. what the host allows
@@ -195,6 +197,7 @@ class Worker:
 
     def _follow(self, url: str) -> Page | Failure:
         for _ in range(HOPS + 1):
+            self.house.be_sure()
             answer = self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
             if isinstance(answer, Failure) or answer.location is None:
                 return answer

@@ -34,7 +34,7 @@ from crawler.machine import Machine, Plan
 from crawler.records import Failure, Page, Reading, Try
 from crawler.seeds import Seeds
 from crawler.slate import Slate
-from crawler.store import Store, build_record
+from crawler.store import Robots, Store, build_record
 from crawler.table import Host, Table
 from crawler.worker import Worker
 
@@ -928,6 +928,31 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
     mine.house._balance()
     assert (root / "shards" / f"{shard:03d}@free").exists()
     assert mine.house._is_idle() and not mine.house.frontier.owned
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    mine = home()
+    add(frontier_of(root, "other"), Try(A))
+    mine.house._look()
+    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    asked: list[str] = []
+
+    def hang(host: str) -> Robots | None:
+        mine.house.shards.beaten -= mine.settings.patience  # so long that we have been replaced
+        return Robots(time.time(), 404, b"") if known else None
+
+    monkeypatch.setattr(mine.store, "robots", hang)
+    monkeypatch.setattr(worker.fetcher, "get", lambda url, **_: asked.append(url) or Failure(url, "dns"))
+    for _ in ("met", "asked"):
+        taken = mine.house.frontier.take()
+        assert taken
+        worker._go(0, *taken)
+    worker.fetcher.close()
+    assert not asked
+    assert not mine.house.table.taken and mine.house.frontier.take(), "it waits, in case that we were not"
 
 
 def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
