@@ -147,7 +147,7 @@ class Worker:
             table.put_back(task.url)
             return table.rest(host.host, time.monotonic() + NOT_YET, host.strain)
         kept = self.house.insist(self.store.pages, host.host) if settled else 0
-        self.frontier.meet(host.host, settled, kept)
+        self.frontier.meet(host.host, settled, kept, host.gains)
         table.put_back(task.url)
         return table.rest(host.host, self._first_due(task.url, host), host.strain)
 

@@ -955,6 +955,34 @@ def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
     assert not mine.house.table.taken and mine.house.frontier.take(), "it waits, in case that we were not"
 
 
+def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_again(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home(spread="url")
+    pages = [f"{A}{number}" for number in range(20)]
+    first, second = (next(page for page in pages if mine.house.frontier.shard_of(page) == shard) for shard in (0, 1))
+    mine.house.frontier.own([0])
+    add(mine.house.frontier, Try(first))
+    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+
+    def list_slowly(host: str, past: int) -> set[str]:
+        mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
+        mine.house.frontier.own([1], past=mine.store.past())
+        return set()  # as it was when the listing began
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mine.store, "settled_by_others", list_slowly)
+        taken = mine.house.frontier.take()
+        assert taken
+        worker.visit(*taken)
+    taken = mine.house.table.take(time.monotonic() + 1000)
+    assert taken and not taken[1].met
+    worker.visit(*taken)
+    worker.fetcher.close()
+    add(mine.house.frontier, Try(second))
+    assert mine.house.table.waiting == 1, "the other one is known to be settled"
+
+
 def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
     mine = home(robots=False)
     add(frontier_of(root, "last owner"), Try(A, 0, 1, time.monotonic() + 1000), Try(A + "2"))
