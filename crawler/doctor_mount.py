@@ -12,7 +12,7 @@ OK, SLOW, UNFIT = "ok", "slow", "unfit"
 # Behind these a rename is a copy and then a removal. Some name themselves in the type, some only in the source.
 OBJECT_STORE = re.compile("s3fs|goofys|geesefs|rclone|gcsfuse|blobfuse2?|mount(point)?-s3|ossfs|cosfs|obsfs")
 OF_ONE_MACHINE = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "vfat", "exfat"}
-FAMILIES = {"nfs4": "nfs", "smb3": "cifs", "smbfs": "cifs", "fuse.sshfs": "sshfs"}
+FAMILIES = {"nfs4": "nfs", "smb3": "cifs", "smbfs": "cifs", "fuse.sshfs": "sshfs", "fuse.glusterfs": "glusterfs"}
 
 WORDS = {
     "overlay": "an overlay, such as a container's own layer, which no other machine sees; "
@@ -24,6 +24,7 @@ WORDS = {
 STALE = {
     "sshfs": "mount with -o dcache_timeout=1 (better than dir_cache=no, which leaves removed files under hidden names)",
     "nfs": "mount with lookupcache=positive, or with actimeo=1",
+    "glusterfs": "mount with attribute-timeout=0,entry-timeout=0",
     "cifs": "mount with actimeo=1",
     "9p": "mount with cache=none",
     "fuse": "mount with attr_timeout=1,entry_timeout=1,negative_timeout=0 and without a cache of folders",

@@ -192,6 +192,7 @@ class Frontier:
             else:
                 self._strays.append((task, number))
                 self.table.left[number] += 1
+                self.table.arrivals += 1  # we are not idle all the while if we hand something on
         self.table.add(ours, number, self.shard_of)
         if len(self._strays) > LOT:
             self.flush()
@@ -261,7 +262,7 @@ class Frontier:
 
         In the folder of a shard that is `lost` (another worker has it already) nothing is removed.
         """
-        shards, lost = set(shards), set(lost)
+        shards, lost = self._batches.keys() & set(shards), set(lost)  # not those that were done before the mount went
         self.owned -= shards
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")

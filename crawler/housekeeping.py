@@ -182,8 +182,9 @@ class House(Desk):
         return not self.paused and (not self.shards.pulse.idle or self.shards.all_idle())
 
     def _beat(self) -> None:
+        arrivals = self.table.arrivals  # before we look whether we are idle: what comes now must not be counted as done
         vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
-        mark = f"{self.table.arrivals}{ALL if self._thorough else ''}" if vouched else ""
+        mark = f"{arrivals}{ALL if self._thorough else ''}" if vouched else ""
         if not self.shards.beat(self.counters(), mark):
             log.warning("this worker was silent for too long and was replaced; it begins anew")
             self.outcome = BURIED

@@ -27,7 +27,8 @@ class Seeds:
         self._widened: set[str] = set()
 
     def refresh(self) -> None:
-        """Learn the seeds that have come since."""
+        """Learn the seeds that have come since, from a new listing: by an old scope, links would be lost for good."""
+        self.store.files.freshen("seeds")
         for name, seeds in self.store.seeds(self._known):
             self._known.add(name)
             for url in seeds:

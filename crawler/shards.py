@@ -141,24 +141,33 @@ class Shards:
         if self.watch.is_buried(id):
             return True
         if id in {pulse.id for pulse in self.watch.dead()}:
-            self._bury(id, None)
-            return True
+            return self._bury(id, last=self.watch.seen[id].pulse.beat)
         died_here, note = Trace.of_the_dead(id)
-        if died_here:
-            self._bury(id, note)
+        if died_here and self._bury(id, note):
             Trace.forget(id)
-        return died_here
+            return True
+        return False
 
-    def _bury(self, id: str, note: bytes | None) -> None:
-        """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back."""
-        self.watch.bury(id)
+    def _bury(self, id: str, note: bytes | None = None, last: float = float("inf")) -> bool:
+        """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back.
+
+        False if it has beaten since its `last` sign of life: whoever is first at its old pulse, it or we, decides.
+        """
         pulses = [pulse for pulse in self._pulses() if pulse.id == id]
-        if any(pulse.mark == END for pulse in pulses):
-            return
-        for pulse in pulses:
-            end = Pulse(id, pulse.beat, END)
-            if self.files.claim(pulse.name, end.name) and note:
-                self.files.put(end.name, note)
+        if not any(pulse.mark == END for pulse in pulses):
+            marked = [end for end in map(self._mark, pulses) if end] if all(p.beat <= last for p in pulses) else []
+            if pulses and not marked:
+                return False
+            for end in marked:
+                if note:
+                    self.files.put(end, note)
+        self.watch.bury(id)
+        return True
+
+    def _mark(self, pulse: Pulse) -> str | None:
+        """The new name of a pulse that is at its end; None if it is gone."""
+        end = Pulse(pulse.id, pulse.beat, END).name
+        return end if self.files.claim(pulse.name, end) else None
 
     def _mend(self, owners: dict[int, set[str]]) -> None:
         """Put back a shard whose name is gone (somebody tidied up by hand), and drop a second name of one of ours."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mounts import Mount
+from mounts import TIED, Mount
 from world import COMMAND, World, wait_for
 
 from crawler.files import Files
@@ -111,7 +111,7 @@ class Fleet(World):
         log = self.folder / f"machine-{number}-{len(self.machines)}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.mount.command(number, [*wrap, *command]),
+                [*TIED, *self.mount.command(number, [*wrap, *command])],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

@@ -31,6 +31,7 @@ class Network:
         self._addresses["hub"] = "10.77.0.254"
 
     def __enter__(self) -> Network:
+        sweep()
         try:
             self._build()
         except BaseException:
@@ -55,8 +56,7 @@ class Network:
 
     def pids(self, role: str) -> list[int]:
         """The processes that run on this machine."""
-        done = subprocess.run(["ip", "netns", "pids", self.name(role)], capture_output=True, text=True, check=False)
-        return [int(word) for word in done.stdout.split()]
+        return pids_in(self.name(role))
 
     @contextmanager
     def inside(self, role: str) -> Iterator[None]:
@@ -71,11 +71,7 @@ class Network:
     def close(self) -> None:
         """End what still runs in the namespaces, and remove them."""
         for role in reversed(self.roles):
-            for pid in self.pids(role):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        for role in reversed(self.roles):
-            subprocess.run(["ip", "netns", "del", self.name(role)], capture_output=True, check=False)
+            remove(self.name(role))
 
     def _build(self) -> None:
         hub = self.name("hub")
@@ -92,6 +88,28 @@ class Network:
             run("ip", "-n", hub, "link", "set", f"to-{role}", "master", "bridge", "up")
             run("ip", "-n", here, "addr", "add", f"{self.address(role)}/24", "dev", "eth0")
             run("ip", "-n", here, "link", "set", "eth0", "up")
+
+
+def pids_in(name: str) -> list[int]:
+    """The processes in a namespace."""
+    done = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+    return [int(word) for word in done.stdout.split()]
+
+
+def remove(name: str) -> None:
+    """End what runs in a namespace, and remove it."""
+    for pid in pids_in(name):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def sweep() -> None:
+    """Remove the namespaces of test runs that were killed: their names say which process made them."""
+    for path in NAMED.glob("crawl-*-*-*"):
+        with suppress(ValueError):
+            if not Path(f"/proc/{int(path.name.split('-')[1], 16)}").exists():
+                remove(path.name)
 
 
 def set_namespace(number: int) -> None:

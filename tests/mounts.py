@@ -32,6 +32,7 @@ class Mount(ABC):
     """
 
     can_freeze = True  # whether there is a file server that can be stopped
+    hangs = True  # whether the mount waits for a server that does not answer; otherwise it fails, and nobody can start
     shows_processes = True  # whether what runs on a machine is seen in /proc here
     web_host = "127.0.0.1"  # where machines reach the web, and where it must listen
 
@@ -226,6 +227,7 @@ class Sshfs(Mount):
 class SshfsKilled(Sshfs):
     """sshfs that reconnects: `freeze` kills the server, `thaw` starts it again; meanwhile the mount fails."""
 
+    hangs = False
     options = ",reconnect,ServerAliveInterval=2,ServerAliveCountMax=2"
 
     def freeze(self) -> None:

@@ -142,8 +142,10 @@ class Storm:
         """A machine's place is empty; after a while another comes."""
 
         def join() -> None:
+            if self._frozen and not self.fleet.mount.hangs:
+                return self._after(1, join)
             self.places[machine.number] = self.fleet.join(machine.number)
-            self._note("join", self.places[machine.number])
+            return self._note("join", self.places[machine.number])
 
         self.places[machine.number] = None
         self._after(self.rng.uniform(0, 4), join)

@@ -20,7 +20,7 @@ from world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_o
 
 from crawler import Store, control, roster
 from crawler.begin import begin
-from crawler.config import Settings
+from crawler.config import Settings, check
 from crawler.files import Files
 from crawler.logs import many
 from crawler.pulses import Pulse
@@ -28,19 +28,27 @@ from crawler.roster import Rate
 from crawler.web import TreeWeb
 from crawler.web_server import asked_twice
 
-SLOW = ["-w", "3", "-j", "1", "-t", "2"]  # a crawl of some hundred pages that cannot be over too soon
-WEB = TreeWeb(hosts=12, fanout=3, depth=5)
+HERE = ["-j", "1", "-t", "2"]
+SLOW = ["-w", "10", *HERE]
+WEB = TreeWeb(hosts=12, fanout=3, depth=5)  # so slowly, this takes five minutes: it cannot be over too soon
 LONG = 90.0  # seconds that a busy computer may take for anything
 
 
 @contextmanager
 def machines(w: World, count: int, *args: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """So many machines at work on one store, slowly; none of them outlives the test."""
-    running = [w.start(*w.web.seeds(), *SLOW, *args)]
-    try:
+    """So many machines at work on one store, slowly."""
+    with none_left(w.start(*w.web.seeds(), *SLOW, *args)) as running:
         wait_for(lambda: (w.root / "README").exists(), LONG)
         running += [w.start(*SLOW, *args) for _ in range(count - 1)]
         wait_for(lambda: states(w) == ["alive"] * count, LONG)
+        yield running
+
+
+@contextmanager
+def none_left(process: subprocess.Popen[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that do not outlive the test; more may be added."""
+    running = [process]
+    try:
         yield running
     finally:
         for process in running:
@@ -75,7 +83,7 @@ def told(w: World, command: str, *args: str, code: int = 0) -> str:
 
 def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_crawl(tmp_path: Path) -> None:
     with world(WEB, tmp_path) as w, machines(w, 3) as running:
-        w.until(6, LONG)
+        w.until(3, LONG)
         said = told(w, "stop")
         assert "told 3 machines to stop" in said
         assert "3 machines have ended in good order" in said
@@ -121,7 +129,7 @@ def test_with_nobody_at_work_there_is_nothing_to_stop(resting: Path) -> None:
 def test_a_machine_whose_workers_have_not_started_yet_is_told_too(tmp_path: Path) -> None:
     with world(WEB, tmp_path) as w:
         process = w.start(*w.web.seeds(), *SLOW)
-        try:
+        with none_left(process):
             wait_for(lambda: any(name.endswith(".machine") for name in words(w)), LONG)
             os.kill(process.pid, signal.SIGSTOP)  # most likely before any of its workers runs
             stopping = subprocess.Popen([*COMMAND, "stop", str(w.root)], stdout=subprocess.PIPE, text=True)
@@ -130,20 +138,17 @@ def test_a_machine_whose_workers_have_not_started_yet_is_told_too(tmp_path: Path
             end(process, 3)
             assert "told 1 machine to stop" in end(stopping)
             assert words(w) == set()
-        finally:
-            kill(process.pid)
-            process.communicate()
 
 
 def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_path: Path) -> None:
-    with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "0.5") as running:
+    with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "1") as running:
         w.until(6, LONG)
         # In this process, because that is quicker than the crawl.
         assert "1 machine stops asking" in control.pause(Store(w.root))
         rest(w)
         assert "paused already" in told(w, "pause")
         asked, before = len(w.log), beats(w)
-        running.append(w.start("-w", "0.5", "-j", "1", "-t", "2"))
+        running.append(w.start("-w", "1", *HERE))
         wait_for(lambda: len(beats(w)) == 2 and all(beats(w)[id] > beat + 3 for id, beat in before.items()), LONG)
         assert w.status()["paused"] is True
         assert "paused" in told(w, "status")
@@ -187,14 +192,20 @@ def test_a_paused_machine_obeys_stop_and_ctrl_c(tmp_path: Path) -> None:
 def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_path: Path) -> None:
     news = {"http://b.example/": ["http://b.example/2"], "http://b.example/2": []}
     web = Links({"/": ["/a", "http://b.example/"], "/a": [], **news})
-    with world(web, tmp_path) as w, machines(w, 1, "-w", "0.5", "--scope", "host") as (process,):
-        told(w, "pause")  # so that it cannot be over before we have added
-        listed = tmp_path / "list.txt"
-        listed.write_text("# more\nhttp://b.example/\n")
-        said = told(w, "add", web.url("/gone"), "-i", str(listed))
-        assert said.startswith("2 URLs added; 1 machine is at work, but paused")
-        told(w, "resume")
-        end(process)
+    with world(web, tmp_path) as w:
+        given = {"connect_to": f"::127.0.0.1:{w.port}", "delay": 0.1, "pulse": 0.5, "scope": "host"}
+        begin(w.root, check(given, "test"), web.seeds(), "me", lambda _: None)
+        control.withdraw(Files(w.root), "me")
+        control.pause(Store(w.root))  # so that it cannot be over before we have added
+        process = w.start(*HERE, quick=False)
+        with none_left(process):
+            wait_for(lambda: states(w) == ["alive"], LONG)
+            listed = tmp_path / "list.txt"
+            listed.write_text("# more\nhttp://b.example/\n")
+            said = told(w, "add", web.url("/gone"), "-i", str(listed))
+            assert said.startswith("2 URLs added; 1 machine is at work, but paused")
+            told(w, "resume")
+            end(process)
         assert w.urls() == set(web.pages)
         assert w.urls("errs") == {web.url("/gone")}
         assert asked_twice(w.log) == {}
@@ -272,7 +283,7 @@ def test_a_machine_that_hangs_is_silent_and_obeys_when_it_wakes_up(tmp_path: Pat
 
 
 def test_status_for_scripts_has_machines_workers_rate_and_pause(tmp_path: Path) -> None:
-    with world(WEB, tmp_path) as w, machines(w, 2, "-w", "0.5") as running:
+    with world(WEB, tmp_path) as w, machines(w, 2) as running:
         wait_for(lambda: any(worker["rate"] for worker in look(w).workers), LONG)
         found = w.status()
         assert {"store", "pages", "redirects", "retries", "bytes", "cut", "refusals", "waiting"} <= found.keys()

@@ -16,6 +16,7 @@ from crawler.errors import StoreAway
 from crawler.files import Files
 from crawler.frontier import Frontier, from_lines
 from crawler.records import Try
+from crawler.seeds import Seeds
 from crawler.store import Store
 
 SHARDS = 4
@@ -263,6 +264,47 @@ def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_o
         assert {task.url for _, _, task in heir.table.of_shards([number])} == own
         assert {page for page, shards in on_disk(root).items() if shards == {number}} == own
     assert not any(heir.queued for heir in heirs)
+
+
+def test_what_only_passes_through_is_news_too(root: Path) -> None:
+    first, giver = worker(root, "first"), worker(root, "giver")
+    first.own([0])
+    before = first.table.arrivals
+    giver.doors = dict.fromkeys(range(SHARDS), 0)  # as they were a moment ago
+    handed_over(giver)
+    first.read_inboxes([0], fresh=True)
+    first.flush()
+    strays = sum(first.shard_of(page) != 0 for page in PAGES)
+    assert first.table.arrivals - before == len(PAGES) > strays > 0, "else all could seem idle while it hands them on"
+
+
+class Stale(Files):
+    """A client that believes an old listing until it changes something in that folder, as sshfs does for 20 s."""
+
+    def __init__(self, root: Path, me: str) -> None:
+        super().__init__(root, me, durable=False)
+        self.listed: dict[str, list[str]] = {}
+
+    def names(self, folder: str) -> list[str]:
+        return self.listed.setdefault(folder, super().names(folder))
+
+    def freshen(self, folder: str) -> bool:
+        self.listed.pop(folder, None)
+        return super().freshen(folder)
+
+
+def test_who_reads_a_new_batch_knows_the_seeds_that_came_before_it(root: Path) -> None:
+    operator = Store(root, Files(root, "operator", durable=False))
+    files = Stale(root, "mine")
+    seeds = Seeds(Store(root, files), Settings(shards=SHARDS, scope="host"))
+    mine = Frontier(files, SETTINGS, before_news=seeds.refresh)
+    mine.own(range(SHARDS))
+    for host in ("b", "c"):
+        operator.add_seeds([f"https://{host}.example/"], host)
+        handed_over(worker(root, f"other-{host}"))
+        for shard in range(SHARDS):
+            mine.read_inboxes([shard], fresh=True)
+        assert seeds.scope.admits(f"https://{host}.example/1"), "or what its pages link to is lost"
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -490,6 +490,31 @@ def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     assert mine.table.waiting == 0
 
 
+def test_giving_shards_back_can_be_tried_again_after_the_mount_went_between_two_of_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = owner_of(root)
+    pages = [f"https://{name}.example/" for name in "abcdefgh"]
+    add(frontier_of(root, "other"), *map(Try, pages))
+    mine.read_inboxes([0, 1], fresh=True)
+    assert all(mine._batches.values()), "a batch in each folder"
+    mine.hold([0, 1])
+    drop, left = Files.drop, [True]
+
+    def fail_later(self: Files, name: str) -> bool:
+        if not left:
+            raise StoreAway("gone")
+        left.pop()
+        return drop(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "drop", fail_later)
+        with pytest.raises(StoreAway):
+            mine.disown([0, 1])
+    mine.disown([0, 1])
+    assert on_disk(root).keys() == set(pages)
+
+
 # ---- dedupe and order
 
 
@@ -903,6 +928,24 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
     mine.house._balance()
     assert (root / "shards" / f"{shard:03d}@free").exists()
     assert mine.house._is_idle() and not mine.house.frontier.owned
+
+
+def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = home().house
+    house._look()
+    is_idle = house._is_idle
+
+    def idle_until_now() -> bool:
+        was_idle = is_idle()
+        add(house.frontier, Try(A))
+        return was_idle
+
+    monkeypatch.setattr(house, "_is_idle", idle_until_now)
+    house._beat()
+    assert house.shards.pulse.idle
+    assert house.shards.pulse.mark != str(house.table.arrivals)
 
 
 # ---- size

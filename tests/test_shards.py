@@ -177,6 +177,27 @@ def test_a_zombie_notices_at_its_next_pulse_that_it_was_buried(world: World) -> 
     assert set(unwanted) == bob.mine
 
 
+def test_a_worker_that_beats_while_it_is_being_buried_keeps_its_shards(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    claim, mine, before = Files.claim, set(bob.mine), bob.shards.pulse.beat
+
+    def beat_first(self: Files, name: str, new: str) -> bool:
+        if name.startswith("workers/bob@") and bob.shards.pulse.beat == before:
+            assert bob.beat()
+        return claim(self, name, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "claim", beat_first)
+        while bob.shards.pulse.beat == before:
+            world.rounds(ann)
+    assert {shard for shard, owner in world.owners().items() if owner == "bob"} == mine
+    world.rounds(ann, bob, count=2)
+    assert bob.was_there and {pulse.id for pulse in ann.shards.watch.alive()} == {"ann", "bob"}
+
+
 def test_a_zombie_that_was_buried_does_not_hold_up_the_end(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, bob, count=3)

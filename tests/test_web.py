@@ -182,7 +182,7 @@ def crawl_into(root: Path, web: Web) -> list[Request]:
 
 
 @pytest.mark.parametrize(
-    "web", [DemoWeb(**SMALL), TreeWeb(hosts=3, fanout=3, depth=4), FlatWeb(60, 12), LittleWeb()],
+    "web", [DemoWeb(**SMALL), TreeWeb(hosts=3, fanout=3, depth=4), FlatWeb(20, 12), LittleWeb()],
     ids=lambda web: type(web).__name__,
 )  # fmt: skip
 def test_a_crawler_that_shares_nothing_with_ours_finds_exactly_what_is_expected(web: Web, tmp_path: Path) -> None:
