@@ -48,15 +48,16 @@ class Shards:
         old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, idle)
         self.files.put(new.name, to_json(counters))
         self.trace.note(counters)
+        seen = time.monotonic()  # from here on others wait for the next one, however long the rest of this takes
         if old.beat and not self.files.drop(old.name) and self._is_buried():
             self.files.claim(new.name, Pulse(self.me, new.beat, END).name)
             return False
         self.pulse = new
-        self.beaten = time.monotonic()
+        self.beaten = seen
         # We have just changed this folder, so this listing is a new one on every mount.
         names = self.files.names("workers")
         self.words = {name for name in names if "@" not in name}
-        self.watch.look(filter(None, map(Pulse.of, names)), self.beaten)
+        self.watch.look(filter(None, map(Pulse.of, names)), time.monotonic())
         return True
 
     def _is_buried(self) -> bool:

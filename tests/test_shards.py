@@ -167,6 +167,24 @@ def test_a_worker_that_cannot_beat_stops_asking_long_before_it_is_buried(world: 
     assert not ann.shards.is_sure()
 
 
+def test_a_beat_that_hangs_after_others_could_see_it_is_as_old_as_they_think(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann)
+    drop = Files.drop
+
+    def hang(self: Files, name: str) -> bool:
+        world.now += SETTINGS.patience
+        return drop(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "drop", hang)
+        assert ann.beat()
+    assert not ann.shards.is_sure(), "somebody may be about to bury us"
+    assert ann.beat() and ann.shards.is_sure()
+
+
 def test_a_zombie_notices_at_its_next_pulse_that_it_was_buried(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, bob, count=3)
