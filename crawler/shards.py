@@ -140,7 +140,7 @@ class Shards:
         self.watch.expect(id, time.monotonic())
         if self.watch.is_buried(id):
             return True
-        if id in {pulse.id for pulse in self.watch.dead()}:
+        if self.watch.is_dead(id):
             return self._bury(id, last=self.watch.seen[id].pulse.beat)
         died_here, note = Trace.of_the_dead(id)
         if died_here and self._bury(id, note):
