@@ -30,7 +30,7 @@ class Pulse:
         """Read a name in `workers/`; None for one that is not ours."""
         id, _, rest = name.partition("@")
         beat, _, mark = rest.partition(".")
-        return cls(id, int(beat), mark) if id and beat.isdigit() else None
+        return cls(id, int(beat), mark) if id and beat.isdecimal() else None
 
     @property
     def name(self) -> str:

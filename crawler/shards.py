@@ -248,7 +248,7 @@ def read_owners(files: Files, count: int) -> dict[int, set[str]]:
     owners: dict[int, set[str]] = {}
     for name in files.names("shards"):
         number, at, owner = name.partition("@")
-        if at and number.isdigit() and int(number) < count:
+        if at and number.isdecimal() and int(number) < count:
             owners.setdefault(int(number), set()).add(owner)
     return owners
 

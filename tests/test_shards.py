@@ -534,7 +534,15 @@ def test_a_worker_that_joins_when_all_are_idle_is_waited_for(world: World) -> No
 
 
 def test_strange_names_in_the_folders_are_passed_over(world: World) -> None:
-    for name in ("shards/notes", "shards/999@free", "shards/x@y", "workers/notes", "workers/x@y"):
+    for name in (
+        "shards/notes",
+        "shards/999@free",
+        "shards/x@y",
+        "shards/²@y",
+        "workers/notes",
+        "workers/x@y",
+        "workers/x@²",
+    ):
         (world.root / name).touch()
     ann = world.worker("ann")
     world.rounds(ann)
