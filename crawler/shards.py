@@ -230,9 +230,10 @@ class Shards:
         for seen in list(self.watch.seen.values()):
             id = seen.pulse.id
             if seen.pulse.mark == END and id not in self._heard:
+                last = self.files.get(seen.pulse.name) or b""
                 self._heard.add(id)
                 with suppress(ValueError, TypeError, AttributeError):
-                    proof = json.loads(self.files.get(seen.pulse.name) or b"").get("proof", {})
+                    proof = json.loads(last).get("proof", {})
                     if proof.get(self.me) in (self.pulse.mark, self.pulse.mark + ALL):
                         self._proof = proof
                         return True

@@ -522,6 +522,17 @@ def test_the_end_comes_after_the_dead_are_buried(world: World) -> None:
     assert len(ann.mine) == 8
 
 
+def test_last_words_that_could_not_be_read_are_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = world.worker("ann")
+    (world.root / "workers" / "bob@000009.end").write_text(json.dumps({"proof": {"ann": f"4{ALL}", "bob": f"7{ALL}"}}))
+    ann.beat(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "get", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            ann.shards.others_know_the_end()
+    assert ann.shards.others_know_the_end()
+
+
 def test_a_worker_that_joins_when_all_are_idle_is_waited_for(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, count=4)
