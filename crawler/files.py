@@ -47,11 +47,10 @@ class Files:
                 self._write(temporary, data)
                 os.rename(self._path(temporary), self._path(name))
             except OSError:
-                if self._has_arrived(name, data):
-                    return
                 with suppress(OSError):
                     os.unlink(self._path(temporary))
-                raise
+                if not self._has_arrived(name, data):
+                    raise
 
     def _has_arrived(self, name: str, data: bytes) -> bool:
         """Whether a rename that seemed to fail was done: its answer was lost, and asked again it found nothing."""

@@ -92,11 +92,15 @@ class Watch:
 
     def alive(self) -> list[Pulse]:
         """The workers whose pulse goes."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
+        return [seen.pulse for seen in self._all() if seen.pulse.mark != END and seen.still < self.patience]
 
     def dead(self) -> list[Pulse]:
         """The workers whose pulse has stood still for too long, or that said goodbye."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience]
+        return [seen.pulse for seen in self._all() if seen.pulse.mark == END or seen.still >= self.patience]
+
+    def _all(self) -> list[Seen]:
+        """A copy: the pulse may see a new worker while the housekeeper counts them."""
+        return list(self.seen.values())
 
 
 def read_counters(files: Files) -> list[dict[str, Any]]:

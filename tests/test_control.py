@@ -31,7 +31,7 @@ from crawler.web_server import asked_twice
 HERE = ["-j", "1", "-t", "2"]
 SLOW = ["-w", "10", *HERE]
 WEB = TreeWeb(hosts=12, fanout=3, depth=5)  # so slowly, this takes five minutes: it cannot be over too soon
-LONG = 90.0  # seconds that a busy computer may take for anything
+LONG = 240.0  # seconds that a busy computer may take for anything
 
 
 @contextmanager

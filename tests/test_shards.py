@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ from crawler import shards as shards_module
 from crawler.config import Settings
 from crawler.errors import StoreAway
 from crawler.files import Files
-from crawler.pulses import ALL, END, Pulse, Watch, read_counters
+from crawler.pulses import ALL, END, Pulse, Seen, Watch, read_counters
 from crawler.shards import Shards, Trace
 from crawler.store import Store
 
@@ -329,6 +329,22 @@ def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
     assert [pulse.id for pulse in watch.dead()] == ["bob"]
     watch.look([Pulse("bob", 2)], 1010)
     assert [pulse.id for pulse in watch.alive()] == ["bob"]
+
+
+@pytest.mark.parametrize("ask", [Watch.alive, Watch.dead])
+def test_a_worker_may_be_seen_for_the_first_time_while_another_thread_counts_them(
+    ask: Callable[[Watch], list[Pulse]],
+) -> None:
+    watch = Watch(patience=30.0, pulse=2.0)
+
+    class Seeing(Seen):
+        def __getattribute__(self, name: str) -> object:
+            watch.expect("new", 0.0)  # as the pulse's thread does, at the worst moment
+            return super().__getattribute__(name)
+
+    watch.seen["old"] = Seeing(Pulse("old", 1))
+    assert [pulse.id for pulse in ask(watch)] == (["old"] if ask == Watch.alive else [])
+    assert "new" in watch.seen
 
 
 def test_the_name_of_a_pulse_says_all_of_it() -> None:
