@@ -133,7 +133,8 @@ class Files:
     def clock(self, folder: str) -> float:
         """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
         name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
-        self.create(name)
+        with self._trouble(folder):
+            self._make_name(self._path(name))
         try:
             return self.written(name) or time.time()
         finally:
