@@ -156,7 +156,7 @@ class Worker:
         now = time.monotonic()
         taken_over = self.frontier.taken_over(url)
         retry = self.frontier.table.next_retry(host.host)  # perhaps all that came of what others asked
-        if not (host.past or taken_over or retry):
+        if self.settings.spread == "url" or not (host.past or taken_over or retry):
             return now
         known = self.house.insist(self.store.robots, host.host) if self.settings.robots else None
         delay = self._delay(self._remember(host.host, known) if known else FREELY)

@@ -83,7 +83,7 @@ def told(w: World, command: str, *args: str, code: int = 0) -> str:
 
 def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_crawl(tmp_path: Path) -> None:
     with world(WEB, tmp_path) as w, machines(w, 3) as running:
-        w.until(3, LONG)
+        w.until(3)
         said = told(w, "stop")
         assert "told 3 machines to stop" in said
         assert "3 machines have ended in good order" in said
@@ -142,7 +142,7 @@ def test_a_machine_whose_workers_have_not_started_yet_is_told_too(tmp_path: Path
 
 def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "1") as running:
-        w.until(6, LONG)
+        w.until(6)
         # In this process, because that is quicker than the crawl.
         assert "1 machine stops asking" in control.pause(Store(w.root))
         rest(w)
@@ -231,7 +231,7 @@ def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Pat
     web = Links({"/": [], **{f"/{number}": [] for number in range(3)}})
     with world(web, tmp_path) as w:
         process = w.start(*w.web.seeds())
-        w.until(2, LONG)
+        w.until(2)
         for number in range(3):
             assert "1 URL added" in told(w, "add", web.url(f"/{number}"))
         end(process, seconds=LONG)

@@ -153,7 +153,7 @@ def test_one_that_waits_in_vain_says_so(tmp_path: Path) -> None:
 def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
         process = w.start(*w.web.seeds())
-        w.until(5, 60)
+        w.until(5)
         assert unfit(result(start(w.root, "--wait", "0"))) == []
         end(process)
         assert w.differences() == []
