@@ -9,6 +9,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -328,12 +329,13 @@ def run_rehydrate(options: argparse.Namespace) -> int:
 def run_doctor(options: argparse.Namespace) -> int:
     """`crawler doctor`."""
     findings = []
-    for found in doctor.examine(options.store, options.wait):
-        if isinstance(found, str):
-            print(found, file=sys.stderr, flush=True)
-            continue
-        findings.append(found)
-        print(json.dumps(asdict(found)) if options.json else doctor.as_line(found), flush=True)
+    with closing(doctor.examine(options.store, options.wait)) as told:
+        for found in told:
+            if isinstance(found, str):
+                print(found, file=sys.stderr, flush=True)
+                continue
+            findings.append(found)
+            print(json.dumps(asdict(found)) if options.json else doctor.as_line(found), flush=True)
     if not options.json:
         print(doctor.verdict(findings))
     return doctor.exit_code(findings)

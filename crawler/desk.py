@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Stopped(Exception):
-    """The worker ends before this page could be kept: it stays in the frontier."""
+    """The worker ends, or may have been replaced, before this page could be asked or kept: it stays in the frontier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,11 @@ class Desk:
             log.warning("going on: the store takes signs of life again")
         self._sure = sure
         return sure
+
+    def be_sure(self) -> None:
+        """Go no further if the mount has hung since a URL was taken: others may own its host by now."""
+        if not self.shards.is_sure():
+            raise Stopped
 
     def _limit_is_near(self) -> bool:
         """Announce one more page before counting, so that two workers who look at once both see both."""

@@ -14,11 +14,10 @@ import sys
 import time
 import traceback
 from _thread import interrupt_main
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from crawler import doctor_alone, doctor_pair, doctor_speed, errors
@@ -32,7 +31,7 @@ LONGEST = 600  # seconds for all tests, above the waiting
 Tell = Callable[..., None]
 
 
-def examine(root: Path, wait: float) -> Iterator[Finding | str]:
+def examine(root: Path, wait: float) -> Generator[Finding | str, None, None]:
     """Each promise as it is found, and words for the operator in between; errors when nothing can be tested."""
     sys.stdout.flush()
     reading, writing = os.pipe()
@@ -43,8 +42,8 @@ def examine(root: Path, wait: float) -> Iterator[Finding | str]:
     os.close(writing)
     try:
         yield from _listen(reading, root, time.monotonic() + wait + LONGEST)
-    except KeyboardInterrupt:
-        _finish(reading)  # Ctrl-C reached the tests too, and they tidy up
+    except (KeyboardInterrupt, GeneratorExit):
+        _finish(child, reading)
         raise
     finally:
         os.close(reading)
@@ -87,8 +86,9 @@ def _error(sentence: str, code: int) -> CrawlerError:
     return error
 
 
-def _finish(reading: int) -> None:
-    """Wait a little for the end of the tests."""
+def _finish(child: int, reading: int) -> None:
+    """Have the tests tidy up and end, and wait for that a little."""
+    os.kill(child, signal.SIGTERM)
     limit = time.monotonic() + 30
     while time.monotonic() < limit:
         if select.select([reading], [], [], 1)[0] and not os.read(reading, 65536):
@@ -97,22 +97,19 @@ def _finish(reading: int) -> None:
 
 def _be_the_child(root: str, wait: float, writing: int) -> None:
     """Run the tests and tell the parent; never returns."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it tidies up, as after Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too, but the parent decides
+    signal.signal(signal.SIGTERM, _stop)
     for descriptor in range(3):  # a child that hangs must not keep the user's pipe open
         os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
 
     def tell(**what: Any) -> None:
         os.write(writing, json.dumps(what).encode() + b"\n")
 
-    orphaned = Event()
-
     def beat() -> None:
         try:
             tell()
         except OSError:  # the parent was killed
-            if not orphaned.is_set():
-                interrupt_main(signal.SIGTERM)
-            orphaned.set()
+            interrupt_main(signal.SIGTERM)
 
     with suppress(BaseException):  # the parent hears of it, or is gone
         try:
@@ -124,6 +121,12 @@ def _be_the_child(root: str, wait: float, writing: int) -> None:
             tell(error=f"a fault of the program itself; please report it:\n{traceback.format_exc()}", code=errors.BUG)
             raise
     os._exit(0)
+
+
+def _stop(*_: object) -> None:
+    """Tidy up and end; once, because tidying up must not be interrupted."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _test(root: str, wait: float, tell: Tell, beat: Callable[[], None]) -> None:
@@ -142,8 +145,7 @@ def _test(root: str, wait: float, tell: Tell, beat: Callable[[], None]) -> None:
         if wait:
             _tell_all(tell, "between", _with_another(lobby, mount, wait, tell))
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         lobby.leave()
 
 

@@ -47,11 +47,10 @@ class Files:
                 self._write(temporary, data)
                 os.rename(self._path(temporary), self._path(name))
             except OSError:
-                if self._has_arrived(name, data):
-                    return
                 with suppress(OSError):
                     os.unlink(self._path(temporary))
-                raise
+                if not self._has_arrived(name, data):
+                    raise
 
     def _has_arrived(self, name: str, data: bytes) -> bool:
         """Whether a rename that seemed to fail was done: its answer was lost, and asked again it found nothing."""
@@ -134,7 +133,8 @@ class Files:
     def clock(self, folder: str) -> float:
         """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
         name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
-        self.create(name)
+        with self._trouble(folder):
+            self._make_name(self._path(name))
         try:
             return self.written(name) or time.time()
         finally:

@@ -70,9 +70,9 @@ class Frontier:
         """Seconds until something may be due."""
         return self.table.next_due(time.monotonic())
 
-    def meet(self, host: str, settled: set[str], kept: int) -> None:
+    def meet(self, host: str, settled: set[str], kept: int, gains: int | None = None) -> None:
         """Learn what is settled of a host that has come up for the first time, and how many pages of it are kept."""
-        self.table.meet(host, settled, kept, self._is_ours)
+        self.table.meet(host, settled, kept, self._is_ours, gains)
 
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
@@ -207,7 +207,7 @@ class Frontier:
         """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
         if self.queued:  # what mixes two batches is written before they may go
             self.flush()
-        self._make_safe(shard)
+        self._make_safe()
         self._write_again(shard)
         left = self.table.left
         kept = sorted((number for number in self._batches[shard].values() if left[number] > 0), key=left.__getitem__)
@@ -224,12 +224,13 @@ class Frontier:
         self.files.drop(f"{folder(home)}/{name}")
         return True
 
-    def _make_safe(self, shard: int) -> None:
-        """Write all that we inherited anew, under names of our own.
+    def _make_safe(self) -> None:
+        """Write all that we inherited anew, under names of our own, before anything is removed from any folder.
 
         Its last owner may only be asleep in the middle of tidying, and remove the batches that it knew when it wakes.
+        What it was about to remove in one folder may stand in another by now, and seem to be there twice.
         """
-        if shard in self._unsafe:
+        for shard in sorted(self._unsafe):
             self.read_inboxes([shard], fresh=True)
             self._merge(shard, set(self._batches[shard].values()))
             self._unsafe.discard(shard)

@@ -30,7 +30,7 @@ class Pulse:
         """Read a name in `workers/`; None for one that is not ours."""
         id, _, rest = name.partition("@")
         beat, _, mark = rest.partition(".")
-        return cls(id, int(beat), mark) if id and beat.isdigit() else None
+        return cls(id, int(beat), mark) if id and beat.isdecimal() else None
 
     @property
     def name(self) -> str:
@@ -92,11 +92,15 @@ class Watch:
 
     def alive(self) -> list[Pulse]:
         """The workers whose pulse goes."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark != END and seen.still < self.patience]
+        # From a copy: the pulse may see a new worker while the housekeeper counts them.
+        return [seen.pulse for seen in list(self.seen.values()) if not self._stands_still(seen)]
 
-    def dead(self) -> list[Pulse]:
-        """The workers whose pulse has stood still for too long, or that said goodbye."""
-        return [seen.pulse for seen in self.seen.values() if seen.pulse.mark == END or seen.still >= self.patience]
+    def is_dead(self, id: str) -> bool:
+        """Whether a worker's pulse has stood still for too long, or it said goodbye."""
+        return self._stands_still(self.seen[id])
+
+    def _stands_still(self, seen: Seen) -> bool:
+        return seen.pulse.mark == END or seen.still >= self.patience
 
 
 def read_counters(files: Files) -> list[dict[str, Any]]:

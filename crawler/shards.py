@@ -140,7 +140,7 @@ class Shards:
         self.watch.expect(id, time.monotonic())
         if self.watch.is_buried(id):
             return True
-        if id in {pulse.id for pulse in self.watch.dead()}:
+        if self.watch.is_dead(id):
             return self._bury(id, last=self.watch.seen[id].pulse.beat)
         died_here, note = Trace.of_the_dead(id)
         if died_here and self._bury(id, note):
@@ -230,9 +230,10 @@ class Shards:
         for seen in list(self.watch.seen.values()):
             id = seen.pulse.id
             if seen.pulse.mark == END and id not in self._heard:
+                last = self.files.get(seen.pulse.name) or b""
                 self._heard.add(id)
                 with suppress(ValueError, TypeError, AttributeError):
-                    proof = json.loads(self.files.get(seen.pulse.name) or b"").get("proof", {})
+                    proof = json.loads(last).get("proof", {})
                     if proof.get(self.me) in (self.pulse.mark, self.pulse.mark + ALL):
                         self._proof = proof
                         return True
@@ -248,7 +249,7 @@ def read_owners(files: Files, count: int) -> dict[int, set[str]]:
     owners: dict[int, set[str]] = {}
     for name in files.names("shards"):
         number, at, owner = name.partition("@")
-        if at and number.isdigit() and int(number) < count:
+        if at and number.isdecimal() and int(number) < count:
             owners.setdefault(int(number), set()).add(owner)
     return owners
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import errno
 import hashlib
 import json
 import re
@@ -206,12 +207,15 @@ class Store:
     @contextmanager
     def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
         """One machine at a time for what is short and done by an operator; not for ownership of shards."""
-        lock = self.root / ".lock"
+        lock = SoftFileLock(self.root / ".lock")
         try:
-            with SoftFileLock(lock, timeout=seconds):
-                yield
+            _acquire(lock, time.monotonic() + seconds)
         except Timeout as error:
-            raise Busy(f"another machine is {what}; if none is, remove {lock} and run again") from error
+            raise Busy(f"another machine is {what}; if none is, remove {lock.lock_file} and run again") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def check_format(self) -> None:
         """Stop at a store that another version of the program made."""
@@ -238,6 +242,18 @@ class Store:
     @staticmethod
     def _path(noun: str, url: str) -> str:
         return f"{noun}/{urls.host(url)}/{urls.key(url)}"
+
+
+def _acquire(lock: SoftFileLock, limit: float) -> None:
+    """Take a lock; sshfs says EPERM to all but one of those who make a name at the same moment."""
+    while True:
+        try:
+            lock.acquire(timeout=max(limit - time.monotonic(), 0.0))
+            return
+        except PermissionError as error:
+            if error.errno != errno.EPERM or time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
 
 
 def open_store(root: Path, files: Files | None = None) -> Store:

@@ -50,6 +50,7 @@ class Host:
     met: bool
     kept: int
     past: int = 0
+    gains: int = 0  # how often shards had become ours when it was taken
 
 
 Result = TypeVar("Result")
@@ -81,6 +82,7 @@ class Table:
         self.left: Counter[int] = Counter()  # unsettled URLs of each batch
         self.waiting = 0  # URLs that are not settled, those in flight among them
         self.taken = 0
+        self.gains = 0  # how often we were told what others may have settled
         self.arrivals = 0  # all news that ever came: while it stands still, we had nothing new to do
         self._serial = 0
         # The empty name is a temporary database: on disk when it grows, and gone with the process.
@@ -102,6 +104,7 @@ class Table:
     @locked
     def remember(self, past: list[tuple[str, int, int]]) -> None:
         """Note (host, shard, folders) of hosts that others may have settled pages of: they are to be met anew."""
+        self.gains += 1
         note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
         self._db.execute("BEGIN")
         self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?) {note}", past)
@@ -200,7 +203,7 @@ class Table:
                 (state, host),
             )
             self.taken += 1
-            return task, Host(host, strain, bool(met), kept, past)
+            return task, Host(host, strain, bool(met), kept, past, self.gains)
 
     def _has_its_share(self, host: str, kept: int, now: float) -> bool:
         """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
@@ -265,8 +268,13 @@ class Table:
     # ---- settling
 
     @locked
-    def meet(self, host: str, settled: set[str], kept: int, ours: Callable[[str], bool]) -> None:
-        """Learn what is settled of a host from the listing of its folders; other workers' keys are left out."""
+    def meet(
+        self, host: str, settled: set[str], kept: int, ours: Callable[[str], bool], gains: int | None = None
+    ) -> None:
+        """Learn what is settled of a host from the listing of its folders; other workers' keys are left out.
+
+        If shards became ours since the listing (there are more `gains`), it does not tell all: the host is met again.
+        """
         self._db.execute("BEGIN")
         for key in filter(ours, settled):
             row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
@@ -276,7 +284,8 @@ class Table:
                 self._settle(key, row[0], row[4])
                 if self.relax:
                     self._note_nearer(Try(row[1], row[2]), row[4])
-        self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
+        if gains in (None, self.gains):
+            self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
         self._db.execute("COMMIT")
 
     @locked
@@ -366,7 +375,8 @@ class Table:
     def forget(self, shards: Iterable[int], split: bool) -> None:
         """Drop what waits in shards that are no longer ours; what is settled stays settled.
 
-        Their hosts must be met again: another owner settles more of them. With `split` a host is in many shards.
+        Their hosts are met anew if they come back: another owner settles more of them. With `split` a host is in many
+        shards, and stays.
         """
         ours = f"shard IN ({listed(shards)})"
         for batch, state, count in self._db.execute(
@@ -376,7 +386,8 @@ class Table:
             self.waiting -= count
             self.taken -= count if state == TAKEN else 0
         self._db.execute(f"DELETE FROM task WHERE state < 4 AND {ours}")
-        self._db.execute("UPDATE host SET met = 0" if split else f"DELETE FROM host WHERE {ours}")
+        if not split:
+            self._db.execute(f"DELETE FROM host WHERE {ours}")
         self.held.difference_update(shards)
 
     @locked

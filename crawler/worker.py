@@ -93,6 +93,7 @@ class Worker:
             self._visit_safely(task, host)
         except Stopped:
             self.frontier.table.put_back(task.url)
+            self.frontier.table.rest(host.host, time.monotonic(), host.strain)
         except StoreError as error:
             self.frontier.table.put_back(task.url)
             self.house.fail(error)
@@ -130,6 +131,7 @@ class Worker:
 
     def _get(self, url: str) -> Page | Failure:
         host = urls.host(url)
+        self.house.be_sure()
         return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
 
     # ---- 2. what the host allows
@@ -145,7 +147,7 @@ class Worker:
             table.put_back(task.url)
             return table.rest(host.host, time.monotonic() + NOT_YET, host.strain)
         kept = self.house.insist(self.store.pages, host.host) if settled else 0
-        self.frontier.meet(host.host, settled, kept)
+        self.frontier.meet(host.host, settled, kept, host.gains)
         table.put_back(task.url)
         return table.rest(host.host, self._first_due(task.url, host), host.strain)
 
@@ -153,12 +155,13 @@ class Worker:
         """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""
         now = time.monotonic()
         taken_over = self.frontier.taken_over(url)
-        if not host.past and not taken_over:
+        retry = self.frontier.table.next_retry(host.host)  # perhaps all that came of what others asked
+        if not (host.past or taken_over or retry):
             return now
         known = self.house.insist(self.store.robots, host.host) if self.settings.robots else None
         delay = self._delay(self._remember(host.host, known) if known else FREELY)
-        due = (now if host.past else taken_over) + delay
-        return max(due, min(self.frontier.table.next_retry(host.host), now + self.settings.max_delay))
+        due = (now if host.past or retry else taken_over) + delay
+        return max(due, min(retry, now + self.settings.max_delay))
 
     def _rules_of(self, task: Try, host: str) -> Rules | Down | Page | Failure:
         """The host's rules; or what came when its robots.txt was asked for just now."""
@@ -194,6 +197,7 @@ class Worker:
 
     def _follow(self, url: str) -> Page | Failure:
         for _ in range(HOPS + 1):
+            self.house.be_sure()
             answer = self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
             if isinstance(answer, Failure) or answer.location is None:
                 return answer

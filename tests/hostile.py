@@ -21,7 +21,7 @@ HTML = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 BODY = b"<title>hello</title>" + b"x" * 3000
 NOISE = os.urandom(20_000)
 # A play that goes on for ever ends after this many seconds, so that it ends some day.
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 def play(path: str) -> Callable[[Play], Play]:

@@ -242,6 +242,22 @@ def test_an_owner_that_cannot_be_sure_removes_nothing_that_its_heir_counts_on(ro
     assert heirs_own == set(PAGES)
 
 
+def test_nothing_is_removed_before_all_that_was_inherited_is_written_anew(root: Path) -> None:
+    old = worker(root, "old")
+    old.own([0, 1])
+    handed_over(old)
+    old.hold([1])
+    old.disown([1])  # what waits in 1 is in both folders now
+    old.files.asleep = True  # type: ignore[attr-defined]
+    old.tidy(0)
+    new = worker(root, "new")
+    new.own([0, 1], inherited=[0])
+    new.tidy(1)
+    old.files.wake()  # type: ignore[attr-defined]
+    own = {page for page in PAGES if new.shard_of(page) in (0, 1)}
+    assert own <= on_disk(root).keys(), "and `new` may die before it tidies 0"
+
+
 def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_on(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

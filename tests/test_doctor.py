@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
         w.root.mkdir()
         process = start(w.root, "--wait", "300s")
         tests = child_of(process)
-        wait_for(lambda: is_testing(w.root), 60)
+        wait_for(lambda: is_testing(w.root), 120)
         process.kill()
         kill(tests)
         process.communicate()
@@ -200,22 +200,31 @@ def test_a_living_doctor_is_not_swept_up(tmp_path: Path) -> None:
 def test_the_tests_do_not_live_on_without_the_command(tmp_path: Path, how: signal.Signals) -> None:
     process = start(tmp_path, "--wait", "300s")
     tests = child_of(process)
-    wait_for(lambda: is_testing(tmp_path), 60)
+    wait_for(lambda: is_testing(tmp_path), 120)
     process.send_signal(how)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     wait_for(lambda: not Path(f"/proc/{tests}").exists(), 120)
     assert list(tmp_path.iterdir()) == [], "it tidied up first"
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int], None]) -> None:
     command = ["env", "--default-signal=INT", *COMMAND, "doctor", str(tmp_path)]  # whatever started this test ignores
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
-    child_of(process)
-    wait_for(lambda: is_testing(tmp_path), 60)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (STOPPED, "")
-    wait_for(lambda: list(tmp_path.iterdir()) == [], 60)
+    wait_for(lambda: is_testing(tmp_path), 120)
+    send(process.pid, signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == STOPPED
+    wait_for(lambda: list(tmp_path.iterdir()) == [], 120)
+
+
+def test_a_reader_that_has_read_enough_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = start(tmp_path, "--wait", "300s")
+    assert process.stdout
+    assert '"mount"' in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(120) == 0
+    wait_for(lambda: list(tmp_path.iterdir()) == [], 120)
 
 
 def test_a_link_in_place_of_the_lobby_is_not_followed(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from crawler.records import Failure, Page
 
 Get = Callable[..., Page | Failure]
 FETCHERS = ("curl", "requests")
-LONG = 100.0  # less than the hostile server's patience
+LONG = 280.0  # less than the hostile server's patience
 SHORT = 0.8
-SOON = 50.0  # what must end long before LONG has ended by then, even on a slow machine
+SOON = 200.0  # what must end long before LONG has ended by then, even on a slow machine
 
 
 @pytest.fixture(scope="module")

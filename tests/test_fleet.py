@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from mounts import Mount
 from storm import SlowLinks, SlowTree
 
 from crawler import urls
-from crawler.store import shard_name
+from crawler.store import Store, shard_name
 from crawler.web import TreeWeb
 
 pytestmark = pytest.mark.fleet
@@ -53,6 +55,22 @@ def test_a_store_that_another_machine_has_just_made_is_found_by_one_that_had_loo
         f.end()
         assert f.differences() == []
         assert f.again() == {}
+
+
+def test_machines_that_make_a_store_at_the_same_moment_wait_for_each_other(kind: str, mounting: Mounting) -> None:
+    mount = mounting(kind, 4)
+    for number in range(10):
+        (mount.real / f"store-{number}").mkdir()
+        together = threading.Barrier(4)
+
+        def take_turns(machine: int, number: int = number, together: threading.Barrier = together) -> None:
+            store = Store(mount.at(machine) / f"store-{number}")
+            together.wait()
+            with store.alone("taking turns", seconds=120):
+                pass
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(take_turns, range(4)))
 
 
 SHIFT = """

@@ -41,7 +41,7 @@ def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
 
 def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp_path: Path, seed: int) -> None:
     delay = 1.0
-    web = SlowTree(hosts=100, fanout=7, depth=3).slow_down(tmp_path / "brake", 0.3)  # new hosts come up all the while
+    web = SlowTree(hosts=200, fanout=6, depth=4).slow_down(tmp_path / "brake", 2.0)  # new hosts come up all the while
     with fleet(web, mounting("local", 3), delay=delay, retries=9) as f:
         storm = Storm(f, machines=3, seed=seed)
         storm.BAG = ("kill worker", "kill machine", "leave") * 4
@@ -49,6 +49,7 @@ def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp
         f.until(10)
         storm.rage()
         storm.calm()
+        web.brake.unlink()
         f.end()
         shortest = gaps(f.log)
         print(f"{dict(storm.events)}: shortest gap {min(shortest.values()):.3f} s of {len(f.log)} requests")

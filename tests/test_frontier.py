@@ -34,7 +34,7 @@ from crawler.machine import Machine, Plan
 from crawler.records import Failure, Page, Reading, Try
 from crawler.seeds import Seeds
 from crawler.slate import Slate
-from crawler.store import Store, build_record
+from crawler.store import Robots, Store, build_record
 from crawler.table import Host, Table
 from crawler.worker import Worker
 
@@ -928,6 +928,72 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, h
     mine.house._balance()
     assert (root / "shards" / f"{shard:03d}@free").exists()
     assert mine.house._is_idle() and not mine.house.frontier.owned
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    mine = home()
+    add(frontier_of(root, "other"), Try(A))
+    mine.house._look()
+    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    asked: list[str] = []
+
+    def hang(host: str) -> Robots | None:
+        mine.house.shards.beaten -= mine.settings.patience  # so long that we have been replaced
+        return Robots(time.time(), 404, b"") if known else None
+
+    monkeypatch.setattr(mine.store, "robots", hang)
+    monkeypatch.setattr(worker.fetcher, "get", lambda url, **_: asked.append(url) or Failure(url, "dns"))
+    for _ in ("met", "asked"):
+        taken = mine.house.frontier.take()
+        assert taken
+        worker._go(0, *taken)
+    worker.fetcher.close()
+    assert not asked
+    assert not mine.house.table.taken and mine.house.frontier.take(), "it waits, in case that we were not"
+
+
+def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_again(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home(spread="url")
+    pages = [f"{A}{number}" for number in range(20)]
+    first, second = (next(page for page in pages if mine.house.frontier.shard_of(page) == shard) for shard in (0, 1))
+    mine.house.frontier.own([0])
+    add(mine.house.frontier, Try(first))
+    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+
+    def list_slowly(host: str, past: int) -> set[str]:
+        mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
+        mine.house.frontier.own([1], past=mine.store.past())
+        return set()  # as it was when the listing began
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mine.store, "settled_by_others", list_slowly)
+        taken = mine.house.frontier.take()
+        assert taken
+        worker.visit(*taken)
+    taken = mine.house.table.take(time.monotonic() + 1000)
+    assert taken and not taken[1].met
+    worker.visit(*taken)
+    worker.fetcher.close()
+    add(mine.house.frontier, Try(second))
+    assert mine.house.table.waiting == 1, "the other one is known to be settled"
+
+
+def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
+    mine = home(robots=False)
+    add(frontier_of(root, "last owner"), Try(A, 0, 1, time.monotonic() + 1000), Try(A + "2"))
+    mine.house._look()
+    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    taken = mine.house.frontier.take()
+    assert taken and not taken[1].met
+    worker.visit(*taken)
+    worker.fetcher.close()
+    assert mine.house.frontier.take() is None, "its last owner asked it less than a delay ago"
+    assert mine.house.frontier.table.take(time.monotonic() + 1000) is not None
 
 
 def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(

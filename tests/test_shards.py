@@ -18,7 +18,7 @@ from crawler import shards as shards_module
 from crawler.config import Settings
 from crawler.errors import StoreAway
 from crawler.files import Files
-from crawler.pulses import ALL, END, Pulse, Watch, read_counters
+from crawler.pulses import ALL, END, Pulse, Seen, Watch, read_counters
 from crawler.shards import Shards, Trace
 from crawler.store import Store
 
@@ -165,6 +165,24 @@ def test_a_worker_that_cannot_beat_stops_asking_long_before_it_is_buried(world: 
     assert ann.shards.is_sure()
     world.now += 0.2
     assert not ann.shards.is_sure()
+
+
+def test_a_beat_that_hangs_after_others_could_see_it_is_as_old_as_they_think(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = world.worker("ann")
+    world.rounds(ann)
+    drop = Files.drop
+
+    def hang(self: Files, name: str) -> bool:
+        world.now += SETTINGS.patience
+        return drop(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "drop", hang)
+        assert ann.beat()
+    assert not ann.shards.is_sure(), "somebody may be about to bury us"
+    assert ann.beat() and ann.shards.is_sure()
 
 
 def test_a_zombie_notices_at_its_next_pulse_that_it_was_buried(world: World) -> None:
@@ -326,9 +344,22 @@ def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
     assert [pulse.id for pulse in watch.alive()] == ["bob"]
     for now in (1002, 1004, 1006, 1008):
         watch.look([Pulse("bob", 1)], now)
-    assert [pulse.id for pulse in watch.dead()] == ["bob"]
+    assert watch.is_dead("bob") and not watch.alive()
     watch.look([Pulse("bob", 2)], 1010)
     assert [pulse.id for pulse in watch.alive()] == ["bob"]
+
+
+def test_a_worker_may_be_seen_for_the_first_time_while_another_thread_counts_them() -> None:
+    watch = Watch(patience=30.0, pulse=2.0)
+
+    class Seeing(Seen):
+        def __getattribute__(self, name: str) -> object:
+            watch.expect("new", 0.0)  # as the pulse's thread does, at the worst moment
+            return super().__getattribute__(name)
+
+    watch.seen["old"] = Seeing(Pulse("old", 1))
+    assert [pulse.id for pulse in watch.alive()] == ["old"]
+    assert "new" in watch.seen
 
 
 def test_the_name_of_a_pulse_says_all_of_it() -> None:
@@ -491,6 +522,17 @@ def test_the_end_comes_after_the_dead_are_buried(world: World) -> None:
     assert len(ann.mine) == 8
 
 
+def test_last_words_that_could_not_be_read_are_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = world.worker("ann")
+    (world.root / "workers" / "bob@000009.end").write_text(json.dumps({"proof": {"ann": f"4{ALL}", "bob": f"7{ALL}"}}))
+    ann.beat(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "get", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            ann.shards.others_know_the_end()
+    assert ann.shards.others_know_the_end()
+
+
 def test_a_worker_that_joins_when_all_are_idle_is_waited_for(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, count=4)
@@ -503,7 +545,15 @@ def test_a_worker_that_joins_when_all_are_idle_is_waited_for(world: World) -> No
 
 
 def test_strange_names_in_the_folders_are_passed_over(world: World) -> None:
-    for name in ("shards/notes", "shards/999@free", "shards/x@y", "workers/notes", "workers/x@y"):
+    for name in (
+        "shards/notes",
+        "shards/999@free",
+        "shards/x@y",
+        "shards/²@y",
+        "workers/notes",
+        "workers/x@y",
+        "workers/x@²",
+    ):
         (world.root / name).touch()
     ann = world.worker("ann")
     world.rounds(ann)
