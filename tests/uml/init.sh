@@ -13,6 +13,8 @@ mount -t devpts devpts /dev/pts
 mkdir -p /var/lib/nfs/{sm,sm.bak,v4recovery,rpc_pipefs}
 touch /var/lib/nfs/{etab,rmtab,xtab,state}
 chown -R --reference=/var/lib/nfs /var/lib/nfs
+# NFS 4 knows a client by its host name: with one name for all, each would throw out what the others have open.
+hostname "guest-${GUEST_ADDRESS##*.}"
 ip link set lo up
 ip link set vec0 up
 ip addr add "$GUEST_ADDRESS/24" dev vec0
@@ -27,11 +29,11 @@ if [ "$GUEST_ROLE" = server ]; then
   mount -t tmpfs -o size=1G,mode=755 export /run/export
   mount -t nfsd nfsd /proc/fs/nfsd
   # A client that was killed must not be waited for: its locks and opens are gone after some seconds.
-  echo 8 > /proc/fs/nfsd/nfsv4leasetime
-  echo 8 > /proc/fs/nfsd/nfsv4gracetime
+  echo 10 > /proc/fs/nfsd/nfsv4leasetime
+  echo 10 > /proc/fs/nfsd/nfsv4gracetime
   exportfs -o rw,no_root_squash,no_subtree_check,fsid=0,insecure,async '*:/run/export'
   rpc.mountd
-  rpc.nfsd -V 3 -V 4 -V 4.1 -V 4.2 -G 10 -L 10 8
+  rpc.nfsd -V 3 -V 4 -V 4.1 -V 4.2 8
   /usr/sbin/sshd -f "$GUEST_FOLDER/sshd.conf" -E /run/sshd.log || cat /run/sshd.log
 else
   load -a nfsv3 nfsv4
