@@ -95,7 +95,7 @@ class Storm:
     def _happens(self, event: str) -> bool:
         """Let something happen, if it can now: only machines with workers have something to lose."""
         hidden = not self.fleet.mount.shows_processes
-        ready = [machine for machine in self._up() if hidden or machine.workers()]
+        ready = [machine for machine in self._up() if (machine.printed if hidden else machine.workers())]
         one_stands = any(machine and machine.is_stopped for machine in self.places.values())
         if len(ready) < 2 or (event in ("stand still", "freeze", "leave") and (one_stands or self._frozen)):
             return False
