@@ -141,7 +141,7 @@ def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_when
     crawlers = [subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) for _ in range(3)]
     try:
         wait_for(here(healthcheck("crawler")))
-        wait_for(["sh", "-c", f"crawler status {shlex.quote(str(store))} | grep -q '^workers  *3 '"])
+        wait_for(["sh", "-c", f"crawler status {shlex.quote(str(store))} | grep -qE '^workers +3( |$)'"])
         for crawler in crawlers:
             crawler.terminate()
         assert [crawler.wait(LONG) for crawler in crawlers] == [errors.STOPPED] * 3
