@@ -119,6 +119,7 @@ def test_two_doctors_at_once_find_each_other_and_test_between_them(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fleet
 def test_of_four_doctors_each_finds_one_partner(tmp_path: Path) -> None:
     lobbies = [Lobby(str(tmp_path), lambda: None) for _ in range(4)]
     pairs: list[Pair | None] = []
@@ -161,6 +162,7 @@ def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
         assert not (w.root / ".doctor").exists()
 
 
+@pytest.mark.fleet
 def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
         assert not (w.root / ".doctor").exists()
 
 
+@pytest.mark.fleet
 def test_a_living_doctor_is_not_swept_up(tmp_path: Path) -> None:
     living, later = Lobby(str(tmp_path), lambda: None), Lobby(str(tmp_path), lambda: None)
     living.enter()
@@ -196,6 +199,7 @@ def test_a_living_doctor_is_not_swept_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fleet
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_tests_do_not_live_on_without_the_command(tmp_path: Path, how: signal.Signals) -> None:
     process = start(tmp_path, "--wait", "300s")
@@ -207,6 +211,7 @@ def test_the_tests_do_not_live_on_without_the_command(tmp_path: Path, how: signa
     assert list(tmp_path.iterdir()) == [], "it tidied up first"
 
 
+@pytest.mark.fleet
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int], None]) -> None:
     command = ["env", "--default-signal=INT", *COMMAND, "doctor", str(tmp_path)]  # whatever started this test ignores
@@ -218,6 +223,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int],
     wait_for(lambda: list(tmp_path.iterdir()) == [], 120)
 
 
+@pytest.mark.fleet
 def test_a_reader_that_has_read_enough_leaves_nothing_behind(tmp_path: Path) -> None:
     process = start(tmp_path, "--wait", "300s")
     assert process.stdout
@@ -284,6 +290,7 @@ def test_little_room_is_said(tmp_path: Path) -> None:
         assert "make room" in found["room"]["advice"]
 
 
+@pytest.mark.fleet
 def test_a_mount_that_hangs_is_named_and_the_command_ends(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     with mounted(tmp_path / "hung", "bindfs", str(tmp_path / "real")) as hung:

@@ -328,7 +328,7 @@ class Life(RuleBasedStateMachine):
         assert table.taken == len(self.taken)
 
 
-Life.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+Life.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestNothingIsLostWhateverHappens = Life.TestCase
 
 
