@@ -151,6 +151,8 @@ def news(mount: Mount, row: Row) -> None:
             row.faults.append(f"{told[1]['torn']} files seen in part")
         if row.lags[f"freshened {what}"] > SLACK:
             row.faults.append(f"a freshened listing was {row.lags[f'freshened {what}']:.1f} s old")
+        if row.lags[f"freshened, opened {what}"] > SLACK:
+            row.faults.append("what is listed cannot be opened, or what is gone can")
 
 
 def contest(mount: Mount, row: Row) -> None:
