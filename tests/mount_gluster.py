@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from mount_network import Network, missing, no_fuse, no_namespaces, until
-from mounts import Mount
+from mount_network import missing, no_fuse, no_namespaces, until
+from mounts import Networked
 
 VOLUME = "crawl"
 # The server keeps its state in fixed places: it gets its own, seen by nobody else.
@@ -18,7 +16,7 @@ mount --bind "$1/logs" /var/log/glusterfs && exec glusterd --no-daemon --log-lev
 """
 
 
-class Gluster(Mount):
+class Gluster(Networked):
     """A volume of one brick with the options that it has when it is made; `real` is the brick."""
 
     @classmethod
@@ -30,9 +28,7 @@ class Gluster(Mount):
 
     def up(self) -> None:
         """Start the server, make the volume, mount it on each machine."""
-        roles = [f"m{machine}" for machine in range(self.machines)]
-        self.network = self.stack.enter_context(Network("server", "web", *roles))
-        self.web_host = self.network.address("web")
+        self.join_network()
         for folder in ("state", "logs"):
             (self.folder / folder).mkdir()
         self._start_server()
@@ -43,18 +39,6 @@ class Gluster(Mount):
     def at(self, machine: int) -> Path:
         """This machine's mount."""
         return self.folder / f"gluster-{machine}"
-
-    def command(self, machine: int, argv: Sequence[str]) -> list[str]:
-        """In the machine's network namespace."""
-        return self.network.command(f"m{machine}", argv)
-
-    def beside_web(self) -> AbstractContextManager[None]:
-        """In the web's network namespace."""
-        return self.network.inside("web")
-
-    def servers(self) -> list[int]:
-        """glusterd and the brick's process."""
-        return self.network.pids("server")
 
     def _start_server(self) -> None:
         shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", START, "sh", str(self.folder)]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from mount_network import Network, missing, no_fuse, no_namespaces, until
-from mounts import Mount
+from mount_network import missing, no_fuse, no_namespaces, until
+from mounts import Networked
 
 MASTER = """\
 WORKING_USER = root
@@ -37,7 +35,7 @@ LOCK_MEMORY = 0
 NO_CACHES = "mfscachemode=DIRECT,mfsattrcacheto=0,mfsentrycacheto=0,mfsdirentrycacheto=0,mfsnegentrycacheto=0"
 
 
-class Moosefs(Mount):
+class Moosefs(Networked):
     """The client's defaults on each machine; `real` is a client without caches, on the server's own machine."""
 
     options = ""
@@ -51,9 +49,7 @@ class Moosefs(Mount):
 
     def up(self) -> None:
         """Start the servers, mount on each machine."""
-        roles = [f"m{machine}" for machine in range(self.machines)]
-        self.network = self.stack.enter_context(Network("server", "web", "looker", *roles))
-        self.web_host = self.network.address("web")
+        self.join_network("looker")
         self._configure()
         # Both run in the foreground of `start`, so that they end with it.
         self.start(self.network.command("server", ["mfsmaster", "-f", "-c", f"{self.folder}/master.cfg"]), "master.log")
@@ -71,18 +67,6 @@ class Moosefs(Mount):
     def at(self, machine: int) -> Path:
         """This machine's mount."""
         return self.folder / f"moosefs-{machine}"
-
-    def command(self, machine: int, argv: Sequence[str]) -> list[str]:
-        """In the machine's network namespace."""
-        return self.network.command(f"m{machine}", argv)
-
-    def beside_web(self) -> AbstractContextManager[None]:
-        """In the web's network namespace."""
-        return self.network.inside("web")
-
-    def servers(self) -> list[int]:
-        """The master and the chunk server."""
-        return self.network.pids("server")
 
     def _configure(self) -> None:
         for name in ("master", "chunks", "disk"):

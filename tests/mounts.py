@@ -159,7 +159,29 @@ class Bindfs(Mount):
         return [process.pid for process in self._servers if process.poll() is None]
 
 
-class Sshfs(Mount):
+class Networked(Mount):
+    """A file server, the web and each machine in a network namespace of its own."""
+
+    def join_network(self, *more: str) -> None:
+        """Make the network, with `more` namespaces that a file server needs."""
+        roles = [f"m{machine}" for machine in range(self.machines)]
+        self.network = self.stack.enter_context(Network("server", "web", *more, *roles))
+        self.web_host = self.network.address("web")
+
+    def command(self, machine: int, argv: Sequence[str]) -> list[str]:
+        """In the machine's network namespace."""
+        return self.network.command(f"m{machine}", argv)
+
+    def beside_web(self) -> AbstractContextManager[None]:
+        """In the web's network namespace."""
+        return self.network.inside("web")
+
+    def servers(self) -> list[int]:
+        """All processes of the file server."""
+        return self.network.pids("server")
+
+
+class Sshfs(Networked):
     """An sshd on one machine, the web on another, and machines with an sshfs each: defaults, so caches of 20 s."""
 
     options = ""
@@ -171,9 +193,7 @@ class Sshfs(Mount):
 
     def up(self) -> None:
         """Make the network, start sshd, mount on each machine."""
-        roles = [f"m{machine}" for machine in range(self.machines)]
-        self.network = self.stack.enter_context(Network("server", "web", *roles))
-        self.web_host = self.network.address("web")
+        self.join_network()
         self._configure()
         self.start_server()
         for machine in range(self.machines):
@@ -189,18 +209,6 @@ class Sshfs(Mount):
     def at(self, machine: int) -> Path:
         """This machine's mount."""
         return self.folder / f"sshfs-{machine}"
-
-    def command(self, machine: int, argv: Sequence[str]) -> list[str]:
-        """In the machine's network namespace."""
-        return self.network.command(f"m{machine}", argv)
-
-    def beside_web(self) -> AbstractContextManager[None]:
-        """In the web's network namespace."""
-        return self.network.inside("web")
-
-    def servers(self) -> list[int]:
-        """sshd and its children."""
-        return self.network.pids("server")
 
     def _configure(self) -> None:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd insists on it
