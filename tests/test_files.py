@@ -79,6 +79,28 @@ def test_a_put_that_fails_in_the_middle_leaves_neither_half_a_file_nor_a_tempora
     assert files(tmp_path).get("a/page") == b"old"
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_put_whose_reply_was_lost_is_judged_by_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    rename = os.rename
+
+    def lose_the_reply(old: str, new: str) -> None:
+        if arrives:
+            rename(old, new)
+        raise FileNotFoundError(errno.ENOENT, "asked again, it is gone")
+
+    files(made(tmp_path)).put("links/a.example/key", b"old")
+    monkeypatch.setattr(files_module.os, "rename", lose_the_reply)
+    if arrives:
+        files(tmp_path).put("links/a.example/key", b"new")
+    else:
+        with pytest.raises(StoreAway):
+            files(tmp_path).put("links/a.example/key", b"new")
+    assert files(tmp_path).get("links/a.example/key") == (b"new" if arrives else b"old")
+    assert list((tmp_path / "links" / "a.example").iterdir()) == [tmp_path / "links" / "a.example" / "key"]
+
+
 def test_a_put_cut_off_before_its_rename_shows_nothing_under_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

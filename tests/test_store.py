@@ -50,6 +50,18 @@ def waiting(root: Path) -> list[str]:
 # ---- pages
 
 
+def test_a_folder_that_is_listed_but_cannot_be_seen_yet_tells_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_record(URL, b"{}")
+    past = dict(store.past())["a.example"]
+    with monkeypatch.context() as patch:  # as a client that asked for the folder when it was missing
+        patch.setattr(Files, "freshen", lambda *_: False)
+        assert store.settled_by_others("a.example", past) is None
+    assert store.settled_by_others("a.example", past) == {urls.key(URL)}
+    assert store.settled_by_others("b.example", 0) == set()
+
+
 def test_a_record_is_one_line_of_ascii_json(store: Store) -> None:
     page = Page(URL, 200, {"content-type": "Text/HTML; charset=x", "etag": '"ü\ud800\n"'}, b"body")
     reading = Reading("text", "utf-8", "Über\n\ud800 \0 ☃", (URL + "?a=1", "https://b.example/"))
