@@ -105,6 +105,26 @@ def several(check: Check) -> Check:
     return check_all
 
 
+def by_pattern(check: Check) -> Check:
+    """A mapping from patterns of host names to values."""
+
+    def check_each(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be lines of `pattern: value`, such as `*.example.org: 5s`")
+        return {line(pattern).lower(): check(item) for pattern, item in value.items()}
+
+    return check_each
+
+
+def share(value: Any) -> float:
+    """A part of the whole: 0.1 or "10%"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value).strip())
+    part = float(found[1]) / (100 if found[2] else 1) if found and not isinstance(value, bool) else 0.0
+    if not 0 < part <= 1:
+        raise ValueError("must be a part of the whole such as 0.1 or 10%")
+    return part
+
+
 def regex(value: Any) -> str:
     """A regular expression that compiles."""
     try:
@@ -127,7 +147,8 @@ def by(check: Callable[[str], object]) -> Check:
 
 def setting(default: Any, check: Check, help: str) -> Any:
     """A field of Settings with its check and its line of help."""
-    return field(default=default, metadata={"check": check, "help": help})
+    about = {"check": check, "help": help}
+    return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +169,22 @@ class Settings:
         ("text/html", "application/xhtml+xml"), several(mime), "content types that are kept"
     )
     follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
-    nofollow: bool = setting(False, yes_no, "obey rel=nofollow and the meta robots nofollow of pages")
+    nofollow: bool = setting(False, yes_no, "leave out single links marked rel=nofollow")
+    sitemaps: bool = setting(True, yes_no, "read the sitemaps that robots.txt names")
+    traps: tuple[str, ...] = setting(
+        urls.TRAPS, several(choice(*urls.TRAPS)), "rules that keep the crawl out of endless sites"
+    )
     tracking: tuple[str, ...] = setting(
         urls.TRACKING, several(text), "query parameters that are dropped from every URL"
     )
     # Manners
     delay: float = setting(1.0, duration, "seconds from the end of one answer to the next request to its host")
+    delays: Mapping[str, float] = setting(
+        {}, by_pattern(duration), "delay by host pattern (`*.example.org: 5s`); the first match counts"
+    )
     max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed")
-    robots: bool = setting(True, yes_no, "obey robots.txt")
+    max_share: float = setting(0.1, share, "of its requests that a worker gives to one host while others wait")
+    robots: bool = setting(True, yes_no, "obey robots.txt, X-Robots-Tag and the meta robots of pages")
     user_agent: str = setting(
         f"folder-crawler/{__version__}", line, "who we say we are; its first word is looked up in robots.txt"
     )
@@ -176,10 +205,13 @@ class Settings:
     connect_to: tuple[str, ...] = setting(
         (), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; empty HOST:PORT match all"
     )
+    cookies: bool = setting(True, yes_no, "send a host the cookies that it has set; they are never written down")
     allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
     # The store and the machines
     parser: str = setting("lexbor", choice("lexbor", "html5lib"), "what reads the pages")
     durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
+    min_free: int = setting(64 << 20, size, "free bytes of the store below which machines pause")
+    min_inodes: int = setting(2000, whole(0), "free inodes of the store below which machines pause")
     shards: int = setting(64, whole(1, 4096), "parts of all hosts; fixed once the store is made")
     spread: str = setting(
         "host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0"
@@ -256,8 +288,9 @@ def render(settings: Settings) -> str:
     for item in fields(Settings):
         value = getattr(settings, item.name)
         lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
-        if isinstance(value, tuple):
-            lines.append(f"{item.name}: {yaml.safe_dump(list(value), default_flow_style=True, width=1 << 20)}")
+        if isinstance(value, tuple | Mapping):
+            plain = dict(value) if isinstance(value, Mapping) else list(value)
+            lines.append(f"{item.name}: {yaml.safe_dump(plain, default_flow_style=True, width=1 << 20)}")
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)
@@ -272,6 +305,8 @@ def show(value: Any) -> str:
     """A value as a person would write it."""
     if isinstance(value, tuple):
         return "[" + ", ".join(map(str, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int) and value and value % (1 << 20) == 0:

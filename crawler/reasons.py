@@ -24,6 +24,7 @@ REASONS: dict[str, Reason] = {
     "bad-answer": Reason(False, "what came back is not HTTP, or breaks its rules"),
     "bad-coding": Reason(False, "the body's compression is broken or not one of ours"),
     "bad-redirect": Reason(False, "a redirect to nowhere, or to a URL that we never ask"),
+    "redirect-loop": Reason(False, "redirects that lead back to where they came from, or too many in a row"),
     "too-big": Reason(False, "the body or the headers are larger than their limit"),
     "wrong-type": Reason(False, "not one of the content types that the crawl keeps"),
     "bad-url": Reason(False, "not an http or https URL that can be asked"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PRIORITY = 5  # what the sitemap protocol takes for granted: 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
@@ -14,6 +16,8 @@ class Try:
     depth: int = 0
     attempt: int = 0
     due: float = 0.0
+    hops: int = 0  # redirects in a row that led here
+    priority: int = PRIORITY  # of a sitemap, in tenths: among the URLs of a host at one depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Reading:
     charset: str
     title: str
     links: tuple[str, ...]
+    robots: tuple[str, ...] = ()  # of noindex and nofollow, what X-Robots-Tag or the meta robots say
     capped: bool = False  # there was more than we read: too many links, or markup built to exhaust a parser
 
 

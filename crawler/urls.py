@@ -43,6 +43,9 @@ TRACKING: tuple[str, ...] = (
 )
 _TRACKING = frozenset(TRACKING)
 
+# What can keep a crawler on one site for ever; each is a rule that may be switched off.
+TRAPS = ("long", "repeat", "deep", "calendar", "session")
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PORT = re.compile(r":[0-9]+\Z")
 # The standard lets a host be `..`, `*`, `$home` or `;x`; ours becomes a folder. The groups are a name, an
