@@ -19,7 +19,7 @@ from typing import Any
 from crawler import urls
 from crawler.config import Settings
 from crawler.files import Files
-from crawler.records import Try
+from crawler.records import PRIORITY, Try
 from crawler.store import shard_name
 from crawler.table import Host, Table
 
@@ -40,7 +40,7 @@ class Frontier:
         self.files = files
         self._before_news = before_news  # called when there are new batches, before any of their URLs can be taken
         self._run = run  # calls a function for each item, as `map` or an executor's `map` does
-        self.table = Table(settings.order, settings.depth is not None, settings.max_per_host)
+        self.table = Table(settings.order, settings.depth is not None, settings.max_per_host, settings.max_share)
         self.shards = settings.shards
         self.spread = settings.spread
         self.is_sure: Callable[[], bool] = lambda: True  # whether nobody can have taken our shards from us
@@ -312,18 +312,21 @@ def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
 
 
 def to_lines(tries: Iterable[Try]) -> bytes:
-    """A batch: one tab-separated line each of depth, attempt, due, url.
+    """A batch: one tab-separated line each of depth, attempt, due, url; and hops and priority where they say something.
 
     Due is 0 or `written+seconds`: whoever reads it waits no longer than those seconds, whatever its clock says.
     """
     now, wall = time.monotonic(), int(time.time())
-    return "".join(
-        f"{task.depth}\t{task.attempt}\t{f'{wall}+{max(task.due - now, 0):.0f}' if task.due else 0}\t{task.url}\n"
-        for task in tries
-    ).encode("ascii")
+    return "".join(_line(task, now, wall) for task in tries).encode("ascii")
 
 
-LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)")
+def _line(task: Try, now: float, wall: int) -> str:
+    due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
+    more = f"\t{task.hops}\t{task.priority}" if task.hops or task.priority != PRIORITY else ""
+    return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
+
+
+LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t(\d{1,3})\t(10|\d))?")
 
 
 def from_lines(data: bytes) -> Iterator[Try]:
@@ -334,4 +337,5 @@ def from_lines(data: bytes) -> Iterator[Try]:
         if found and urls.is_safe(found[5]):
             seconds = int(found[4] or 0)
             due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
-            yield Try(found[5], int(found[1]), int(found[2]), due)
+            hops, priority = int(found[6] or 0), int(found[7] or PRIORITY)
+            yield Try(found[5], int(found[1]), int(found[2]), due, hops, priority)

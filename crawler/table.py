@@ -11,21 +11,24 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from crawler import urls
+from crawler.politeness import Lately
 from crawler.records import Try
 
 WAITING, LATER, TAKEN, HELD, SETTLED = range(5)  # of a task; held: its shard is being given back
 EMPTY, RESTING, READY, BUSY = range(4)  # of a host
+SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
+TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -24000;
 CREATE TABLE task(key TEXT PRIMARY KEY, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
-                  rank INT, batch INT, url TEXT) WITHOUT ROWID;
+                  rank INT, batch INT, url TEXT, hops INT, priority INT) WITHOUT ROWID;
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
 CREATE INDEX task_later ON task(due) WHERE state = 1;
 CREATE INDEX task_retry ON task(host) WHERE state = 1;
@@ -70,11 +73,14 @@ def locked(method: Callable[..., Result]) -> Callable[..., Result]:
 class Table:
     """All URLs that a worker knows of in its shards, and their hosts."""
 
-    def __init__(self, order: str = "bfs", relax: bool = False, max_per_host: int | None = None) -> None:
+    def __init__(
+        self, order: str = "bfs", relax: bool = False, max_per_host: int | None = None, max_share: float = 1.0
+    ) -> None:
         self.lock = threading.RLock()
         self.order = order
         self.relax = relax  # with a depth limit, a settled page that turns out to be nearer has more to say
         self.max_per_host = max_per_host
+        self.max_share = max_share
         self.cut = 0  # URLs left out because their host has its share
         self.nearer: list[tuple[Try, int]] = []  # such pages, and the batch that told us
         self.mixed: list[Try] = []  # what no single batch tells in full
@@ -85,6 +91,7 @@ class Table:
         self.gains = 0  # how often we were told what others may have settled
         self.arrivals = 0  # all news that ever came: while it stands still, we had nothing new to do
         self._serial = 0
+        self._lately = Lately()
         # The empty name is a temporary database: on disk when it grows, and gone with the process.
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)
@@ -123,9 +130,10 @@ class Table:
     def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
         host = urls.host(task.url)
         state = HELD if shard in self.held else LATER if task.due else WAITING
-        rank = self._rank(task.depth)
-        values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch, task.url)
-        self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        rank = self._rank(task)
+        values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch)
+        more = (task.url, task.hops, task.priority)
+        self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values + more)
         self.left[batch] += 1
         self.waiting += 1
         self.arrivals += 1
@@ -150,13 +158,13 @@ class Table:
         if task.attempt > attempt:
             self.taken -= state == TAKEN
             state = HELD if state == HELD or self._is_held(key) else LATER
-        best = Try(task.url, min(depth, task.depth), max(attempt, task.attempt), task.due)
+        best = replace(task, depth=min(depth, task.depth), attempt=max(attempt, task.attempt))
         if (best.depth, best.attempt) != (task.depth, task.attempt):
             self.mixed.append(best)
         home = batch if task.depth <= depth else old
         self._db.execute(
             "UPDATE task SET state = ?, depth = ?, attempt = ?, due = max(due, ?), rank = ?, batch = ? WHERE key = ?",
-            (state, best.depth, best.attempt, best.due, self._rank(best.depth), home, key),
+            (state, best.depth, best.attempt, best.due, self._rank(best), home, key),
         )
         self.left[old] -= 1
         self.left[home] += 1
@@ -168,11 +176,16 @@ class Table:
     def _shard(self, key: str) -> int:
         return int(self._db.execute("SELECT shard FROM task WHERE key = ?", (key,)).fetchone()[0])
 
-    def _rank(self, depth: int) -> int:
-        """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first."""
+    def _rank(self, task: Try) -> int:
+        """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first.
+
+        At one depth, a sitemap's priority comes before age.
+        """
         self._serial += 1
-        rank = (min(depth, 1 << 22) << 40) + self._serial
-        return rank if self.order == "bfs" else -rank
+        bfs = self.order == "bfs"
+        tenths = 10 - task.priority if bfs else task.priority
+        rank = (min(task.depth, 1 << 18) << 44) + (tenths << 40) + self._serial
+        return rank if bfs else -rank
 
     def _wake(self, host: str, shard: int) -> None:
         wake = "ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
@@ -185,9 +198,7 @@ class Table:
         """The next URL of the least served host that is due, or None."""
         self._ripen(now)
         while True:
-            row = self._db.execute(
-                "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT 1"
-            ).fetchone()
+            row = self._least_served(now)
             if row is None:
                 return None
             host, strain, met, kept, past, busy, lanes = row
@@ -203,7 +214,32 @@ class Table:
                 (state, host),
             )
             self.taken += 1
+            if met:  # else its folder is listed, and nothing asked
+                self._lately.note(host)
             return task, Host(host, strain, bool(met), kept, past, self.gains)
+
+    def _least_served(self, now: float) -> tuple[Any, ...] | None:
+        """Of the hosts that are due the least served; but one that has had its share only if no other waits."""
+        # So many cannot all have had more than their share: among one more there is one that has not.
+        few = int(1 / self.max_share) + 1
+        due = self._db.execute(
+            "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?", (few,)
+        ).fetchall()
+        modest = next((row for row in due if not self._is_greedy(row[0])), None)
+        if modest or not due or self._others_wait(now, few):
+            return modest
+        return tuple(due[0])
+
+    def _is_greedy(self, host: str) -> bool:
+        return self._lately.share(host) > self.max_share
+
+    def _others_wait(self, now: float, few: int) -> bool:
+        """Whether a host that has not had its share will be due in a moment."""
+        waiting = "EXISTS (SELECT 1 FROM task WHERE task.host = host.host AND task.state = 0)"
+        soon = self._db.execute(
+            f"SELECT host FROM host WHERE state = 1 AND due <= ? AND {waiting} ORDER BY due LIMIT ?", (now + SOON, few)
+        )
+        return any(not self._is_greedy(host) for (host,) in soon.fetchall())
 
     def _has_its_share(self, host: str, kept: int, now: float) -> bool:
         """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
@@ -233,13 +269,14 @@ class Table:
 
     def _next(self, host: str) -> Try | None:
         row = self._db.execute(
-            "SELECT key, url, depth, attempt FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1",
+            "SELECT key, url, depth, attempt, hops, priority FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1",
             (host,),
         ).fetchone()
         if row is None:
             return None
         self._db.execute("UPDATE task SET state = ? WHERE key = ?", (TAKEN, row[0]))
-        return Try(row[1], row[2], row[3])
+        key, url, depth, attempt, hops, priority = row
+        return Try(url, depth, attempt, hops=hops, priority=priority)
 
     @locked
     def put_back(self, url: str) -> None:
@@ -326,10 +363,8 @@ class Table:
         wanted = set(batches)
         found = [task for task, batch in self.nearer if batch in wanted]
         for batch in wanted:
-            with closing(
-                self._db.execute("SELECT url, depth, attempt, due FROM task WHERE batch = ? AND state < 4", (batch,))
-            ) as rows:
-                found.extend(Try(url, depth, attempt, due) for url, depth, attempt, due in rows)
+            with closing(self._db.execute(f"SELECT {TRY} FROM task WHERE batch = ? AND state < 4", (batch,))) as rows:
+                found.extend(Try(*row) for row in rows)
         return found
 
     @locked
@@ -353,7 +388,7 @@ class Table:
     def of_shards(self, shards: Iterable[int]) -> list[tuple[int, int, Try]]:
         """(shard, batch, URL) of all that is not settled in these shards, wherever it stands."""
         rows = self._db.execute(
-            f"SELECT shard, batch, url, depth, attempt, due FROM task WHERE state < 4 AND shard IN ({listed(shards)})"
+            f"SELECT shard, batch, {TRY} FROM task WHERE state < 4 AND shard IN ({listed(shards)})"
         )
         return [(shard, batch, Try(*task)) for shard, batch, *task in rows]
 

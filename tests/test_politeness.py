@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.politeness import EASE, LEAST, LONGEST, MOST, STRAINED, next_pace, retry_after
+from crawler.politeness import EASE, LEAST, LONGEST, STRAINED, Lately, next_pace, retry_after
 from crawler.reasons import look_up
 from crawler.records import Failure, Page
 
@@ -39,9 +39,35 @@ def test_each_sign_of_strain_doubles_the_wait(reason: str) -> None:
     assert look_up(reason).again, "what strains a host passes"
 
 
-@pytest.mark.parametrize("reason", ["http-404", "http-500", "dns", "robots", "tls"])
-def test_other_failures_are_no_sign_of_strain(reason: str) -> None:
+@pytest.mark.parametrize("reason", ["http-404", "http-410", "robots", "tls", "wrong-type"])
+def test_a_failure_that_is_final_is_no_sign_of_strain(reason: str) -> None:
     assert next_pace(0.0, failure(reason), 1.0, 0.0, dice=1.0).due == 1.0
+
+
+@pytest.mark.parametrize("reason", ["dns", "http-500", "http-502", "cut-short"])
+def test_a_host_that_fails_again_and_again_is_left_alone_for_longer_up_to_an_hour(reason: str) -> None:
+    strain, waits = 0.0, []
+    for _ in range(40):
+        pace = next_pace(strain, failure(reason), 1.0, 0.0, dice=0.0)
+        strain = pace.strain
+        waits.append(pace.due)
+    assert waits[:6] == [2**0.5, 2.0, 2**1.5, 4.0, 2**2.5, 8.0]
+    assert waits[-1] == pytest.approx(LONGEST)
+
+
+def test_now_and_then_a_page_that_fails_does_not_slow_its_host_down_for_good() -> None:
+    strain = 0.0
+    for number in range(1000):
+        answer = failure("http-500") if number % 4 == 0 else GOOD
+        strain = next_pace(strain, answer, 1.0, 0.0, dice=0.0).strain
+    assert strain <= 0.5
+
+
+def test_a_host_that_is_well_again_is_asked_faster_after_its_first_good_answer() -> None:
+    strain = 0.0
+    for _ in range(100):
+        strain = next_pace(strain, failure("timeout"), 1.0, 0.0, dice=0.0).strain
+    assert next_pace(strain, GOOD, 1.0, 0.0, dice=0.0).due < 0.9 * LONGEST
 
 
 def test_good_answers_bring_the_pace_back_slowly() -> None:
@@ -72,7 +98,7 @@ def test_no_history_gives_a_wait_below_the_delay_or_beyond_the_longest(
     for answer in answers:
         pace = next_pace(strain, answer, delay, 0.0, dice)
         strain = pace.strain
-        assert 0 <= strain <= MOST
+        assert 0 <= strain <= 16
         wanted = (answer.retry_after or 0.0) if isinstance(answer, Failure) else 0.0
         assert delay <= pace.due <= max(LONGEST * 1.25, delay * 1.25, wanted)
 
@@ -88,3 +114,13 @@ def test_the_wait_before_a_retry_doubles_with_each_attempt() -> None:
     assert [retry_after(attempt, 30.0, None, dice=0.0) for attempt in range(4)] == [30.0, 60.0, 120.0, 240.0]
     assert retry_after(0, 30.0, None, dice=1.0) == 37.5
     assert retry_after(0, 30.0, 3600.0, dice=0.0) == 3600.0
+
+
+@given(st.lists(st.sampled_from("abcd")), st.integers(1, 10))
+def test_a_hosts_share_is_its_part_of_the_last_requests(asked: list[str], most: int) -> None:
+    lately = Lately(most)
+    for host in asked:
+        lately.note(host)
+    last = asked[-most:]
+    for host in "abcde":
+        assert lately.share(host) == (last.count(host) / len(last) if last else 0.0)
