@@ -27,8 +27,6 @@ FEW = 1000  # URLs that are looked up one by one
 
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
     """The settings of a store that is ready for workers, with the given URLs waiting in it."""
-    check_root(root, "run")
-    spelled = [spell_seed(seed, ()) for seed in seeds]
     files = Files(root, me)
     store = Store(root, files)
     if _is_new(root, store):
@@ -45,7 +43,7 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
         with store.alone("rehydrating the store"):
             if rehydrate.is_needed(store, settings):
                 rehydrate.rehydrate(store, settings, show)
-    _add(store, settings, [spell_seed(seed, settings.tracking) for seed in spelled])
+    _add(store, settings, seeds)
     return settings
 
 
@@ -57,7 +55,7 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     """
     settings = store.settings()
     store.files.durable = settings.durable
-    spelled = list(dict.fromkeys(spell_seed(seed, settings.tracking) for seed in seeds))
+    spelled = _spelled(seeds, settings)
     few = spelled if len(spelled) <= FEW else []
     settled = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
     added = _add(store, settings, spelled)
@@ -92,6 +90,12 @@ def spell_seed(seed: str, tracking: Sequence[str]) -> str:
         )
         raise UsageError(f"{seed!r} is not a URL that can be crawled; {hint}")
     return spelled
+
+
+def _spelled(seeds: Sequence[str], settings: Settings) -> list[str]:
+    """Seeds in the spelling of this crawl, each once."""
+    spelled = (urls.spell_again(seed, settings.tracking) for seed in seeds)
+    return list(dict.fromkeys(filter(None, spelled)))
 
 
 def _is_new(root: Path, store: Store) -> bool:
@@ -166,6 +170,8 @@ def _check_together(settings: Settings) -> None:
         raise UsageError(f"these settings do not go together: {error}") from error
     if settings.max_per_host is not None and settings.spread == "url":
         raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
+    if settings.delays and settings.spread == "url":
+        raise UsageError("delays needs spread: host, because one worker must keep a host's pace")
     if settings.patience < 4 * settings.pulse:
         raise UsageError(
             f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
@@ -181,7 +187,7 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
     frontier.doors = doors(read_owners(store.files, settings.shards))
     added = 0
     known = set(store.files.names("seeds"))
-    for part in in_parts((Try(seed) for seed in dict.fromkeys(seeds)), 20_000):
+    for part in in_parts(map(Try, _spelled(seeds, settings)), 20_000):
         name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
         if name not in known:
             store.add_seeds((task.url for task in part), name + NEW)

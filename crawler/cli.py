@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, rehydrate, report
+from crawler import config, control, demo, doctor, errors, rehydrate, report, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -34,6 +34,8 @@ EXAMPLES = {
     "demo": "example: crawler demo /tmp/demo --workers 4",
     "doctor": "example: crawler doctor /mnt/shared/crawl, on two machines at once",
 }
+
+CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
 
 # flag, setting, how argparse reads it
 SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
@@ -139,6 +141,9 @@ def _command(commands: Any, name: str, help: str, call: Any, store: bool = True)
 def _url_flags(made: Parser) -> None:
     made.add_argument("urls", nargs="*", metavar="URL", help="where to begin")
     made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
+    made.add_argument(
+        "--sitemap", metavar="URL", action="append", default=[], help="a sitemap: what it lists are seeds; repeatable"
+    )
 
 
 def _run_flags(made: Parser) -> None:
@@ -196,7 +201,8 @@ def _duration(given: str) -> float:
 def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
-    seeds = [*options.urls, *_input_urls(options.input_file)]
+    check_root(options.store, "run")
+    seeds = _seeds(options)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
         logs.begin()
@@ -208,6 +214,8 @@ def run_crawl(options: argparse.Namespace) -> int:
     plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
     try:
         settings = begin(options.store, given, seeds, plan.id, log.warning)
+        if not config.names_somebody(settings):
+            log.warning("warning: the user agent tells nobody where to complain; %s", CONTACT)
         if not settings.robots:
             log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
         code = Machine(plan, settings).run()
@@ -235,6 +243,12 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
         if value is not None:
             given[name] = config.check_one(name, value, flags[-1])
     return given
+
+
+def _seeds(options: argparse.Namespace) -> list[str]:
+    """All that the user gave to begin with, in its one spelling."""
+    pages = [spell_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    return pages + [urls.as_sitemap(spell_seed(seed, ())) for seed in options.sitemap]
 
 
 def _input_urls(file: str | None) -> list[str]:
@@ -281,7 +295,7 @@ def show_status(options: argparse.Namespace) -> int:
 def run_add(options: argparse.Namespace) -> int:
     """`crawler add`."""
     check_root(options.store, "add")
-    seeds = [spell_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    seeds = _seeds(options)
     if not seeds:
         raise UsageError("there is nothing to add; give URLs, or a file of them with -i")
     print(add(_store_to_write(options.store), seeds))

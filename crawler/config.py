@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Any
 
 import yaml
@@ -220,6 +221,18 @@ class Settings:
     patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
 
 
+def delay_for(settings: Settings, host: str) -> float:
+    """The delay of a host: that of the first pattern in `delays` that fits it, or `delay`."""
+    return next((delay for pattern, delay in settings.delays.items() if fnmatchcase(host, pattern)), settings.delay)
+
+
+def names_somebody(settings: Settings) -> bool:
+    """Whether a host that is asked can find out whom to complain to: by an address in the user agent, or by From."""
+    return bool(re.search(r"https?://|\S@\S", settings.user_agent)) or any(
+        header.lower().startswith("from:") for header in settings.headers
+    )
+
+
 def terms(settings: Settings) -> Terms:
     """The settings that concern one request."""
     return Terms(
@@ -290,7 +303,7 @@ def render(settings: Settings) -> str:
         lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
         if isinstance(value, tuple | Mapping):
             plain = dict(value) if isinstance(value, Mapping) else list(value)
-            lines.append(f"{item.name}: {yaml.safe_dump(plain, default_flow_style=True, width=1 << 20)}")
+            lines.append(f"{item.name}: {yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20)}")
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from crawler.web import DemoWeb
 
 SEED = 1
-AGENT = "folder-crawler-demo/1"
+AGENT = "folder-crawler-demo/1 (+http://garden-000.example/)"
 
 
 def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
@@ -90,7 +91,7 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
             "retries=2",
         ]
         command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", AGENT]
-        print("crawler", *command, flush=True)
+        print(shlex.join(["crawler", *command]), flush=True)
         code = subprocess.run([sys.executable, "-m", "crawler", *command], check=False).returncode
     return _prove(web, store, log) if code == errors.OVER else code
 

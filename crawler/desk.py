@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from crawler import urls
 from crawler.config import Settings
 from crawler.errors import StoreAway, StoreError
-from crawler.frontier import Frontier, all_of
+from crawler.frontier import Frontier, all_of, to_lines
 from crawler.logs import log
 from crawler.records import Failure, Try
 from crawler.roster import Rate
@@ -27,6 +27,7 @@ from crawler.store import Store, to_json, utc
 from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
+COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"  # how a worker ends
 
 Args = ParamSpec("Args")
@@ -69,7 +70,7 @@ class Desk:
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
-        self._base = {name: slate.get(row, name) for name in ("pages", "redirects", "refusals", "retries", "bytes")}
+        self._base = {name: slate.get(row, name) for name in COUNTED}
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
         self._complaints = 0
         self._unsynced: set[str] = set()
@@ -91,7 +92,7 @@ class Desk:
                 return None
             self._news.notify()  # there may be more
         task = taken[0]
-        self.slate.fly(self.row, visitor, f"{task.depth}\t{task.attempt}\t{task.url}")
+        self.slate.fly(self.row, visitor, to_lines([task]).decode().strip())
         return taken
 
     def _wait_for_news(self, must_wait: bool) -> None:
@@ -161,6 +162,10 @@ class Desk:
             "attempt": task.attempt,
         }
         log.log(self._loudness(task), "again later: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+
+    def dismiss(self, task: Try) -> None:
+        """A URL has brought what it was asked for, and leaves the frontier without a record: an errand."""
+        self.table.settle(task, kept=False, links=False)
 
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
@@ -244,7 +249,7 @@ class Desk:
             self.count("pages")
             self.count("bytes", item.bytes)
         else:
-            self.count("redirects")
+            self.count("sitemaps" if item.record.get("sitemap") else "redirects")
         self.table.settle(item.task, kept=bool(item.record["sha224"]))
         facts = {
             "event": "page",
@@ -260,12 +265,10 @@ class Desk:
             task, batch = self.table.nearer[0]
             record = self.store.record(task.url)
             if record is not None and record.get("depth", 0) > task.depth:
-                depth = task.depth + (record.get("sha224") is not None)
-                if self.settings.depth is not None and depth <= self.settings.depth:
-                    links = filter(self.seeds.scope.admits, record.get("links", ()))
-                    self.frontier.hand_over(Try(link, depth) for link in links)
-                    self.frontier.flush()
-                self.store.put_record(task.url, to_json({**record, "depth": task.depth}))
+                record["depth"] = task.depth
+                self.frontier.hand_over(self.seeds.follow(record))
+                self.frontier.flush()
+                self.store.put_record(task.url, to_json(record))
             self.table.drop_nearer(batch)
 
     def sync_records(self) -> None:
@@ -294,12 +297,13 @@ class Desk:
             "pid": os.getpid(),
             "started": utc(self._born),
             "when": utc(time.time()),
-            **{name: self._counters[name] for name in ("pages", "redirects", "retries", "bytes")},
+            **{name: self._counters[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
             "refusals": refusals,
             "rate": rate,
             "waiting": self.table.waiting,
             "flying": self.table.taken,
             "cut": self.table.cut,
+            "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
             **self._survey,
         }

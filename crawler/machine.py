@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -28,10 +28,10 @@ from crawler import desk, errors
 from crawler.config import Settings
 from crawler.errors import CrawlerError, StoreAway, StoreError
 from crawler.files import Files
-from crawler.frontier import Frontier
+from crawler.frontier import Frontier, from_lines
 from crawler.housekeeping import House
 from crawler.logs import Logs, log
-from crawler.records import Failure, Try
+from crawler.records import Failure
 from crawler.seeds import Seeds
 from crawler.slate import Slate
 from crawler.store import Store
@@ -164,13 +164,13 @@ class Machine:
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of it
-            for place, line in enumerate(suspects):
-                depth, attempt, url = line.split("\t")
-                self._guilt[url] += blame
-                if self._guilt[url] >= GUILT:
-                    store.put_refusal(url, Failure(url, "worker-died"), int(attempt) + 1)
+            for place, task in enumerate(from_lines("\n".join(suspects).encode())):
+                self._guilt[task.url] += blame
+                if self._guilt[task.url] >= GUILT:
+                    store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1)
                 else:
-                    frontier.hand_over([Try(url, int(depth), int(attempt) + 1, time.monotonic() + 2 * place)])
+                    due = time.monotonic() + 2 * place
+                    frontier.hand_over([replace(task, attempt=task.attempt + 1, due=due)])
             frontier.flush()
 
     def _blame(self, row: int) -> int:

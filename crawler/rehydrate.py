@@ -9,6 +9,7 @@ from crawler import urls
 from crawler.config import Settings
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.records import Try
+from crawler.robots import Rules
 from crawler.seeds import REDIRECT, Seeds
 from crawler.store import Store, shard_name
 
@@ -35,7 +36,7 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
         _find_seeds(store, seeds)
     found = _Found()
     for _, urls_of_file in store.seeds():
-        found.add((url, 0) for url in urls_of_file)
+        found.add(map(Try, urls_of_file))
     for number, host in enumerate(store.hosts()):
         found.add(_links(store, host, settings, seeds))
         if number % 100 == 99:
@@ -54,11 +55,15 @@ def _find_seeds(store: Store, seeds: Seeds) -> None:
     seeds.refresh()
 
 
-def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[tuple[str, int]]:
+def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[Try]:
+    """What the records of a host lead to, and the sitemaps that its robots.txt names."""
+    nearest: list[int] = []
     for record in store.records(host):
-        depth = int(record.get("depth", 0)) + (record.get("sha224") is not None)
-        if settings.depth is None or depth <= settings.depth:
-            yield from ((link, depth) for link in record.get("links", ()) if seeds.scope.admits(link))
+        nearest = [min([int(record.get("depth", 0)), *nearest])]
+        yield from seeds.follow(record)
+    robots = store.robots(host) if settings.robots else None
+    if robots and nearest:
+        yield from seeds.sitemaps(Rules(robots.body, settings.user_agent).sitemaps, host, nearest[0] + 1)
 
 
 def _hand_over(store: Store, settings: Settings, found: _Found) -> int:
@@ -76,22 +81,23 @@ class _Found:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        self._db.execute("CREATE TABLE found(host TEXT, url TEXT, depth INT, PRIMARY KEY (host, url)) WITHOUT ROWID")
+        columns = "host TEXT, url TEXT, depth INT, priority INT, PRIMARY KEY (host, url)"
+        self._db.execute(f"CREATE TABLE found({columns}) WITHOUT ROWID")
 
-    def add(self, links: Iterable[tuple[str, int]]) -> None:
-        """Note links and their depths."""
-        rows = ((urls.host(url), url, depth) for url, depth in links)
+    def add(self, links: Iterable[Try]) -> None:
+        """Note links, their depths and their priorities."""
+        rows = ((urls.host(task.url), task.url, task.depth, task.priority) for task in links)
         self._db.execute("BEGIN")
-        nearest = "ON CONFLICT (host, url) DO UPDATE SET depth = min(depth, excluded.depth)"
-        self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?) {nearest}", rows)
+        best = "SET depth = min(depth, excluded.depth), priority = max(priority, excluded.priority)"
+        self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?, ?) ON CONFLICT (host, url) DO UPDATE {best}", rows)
         self._db.execute("COMMIT")
 
     def unsettled(self, store: Store) -> Iterator[Try]:
         """The links without record or refusal."""
         settled: set[str] = set()
         last = ""
-        for host, url, depth in self._db.execute("SELECT host, url, depth FROM found ORDER BY host, depth"):
+        for host, url, depth, priority in self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC"):
             if host != last:
                 settled, last = store.settled(host), host
             if urls.key(url) not in settled:
-                yield Try(url, depth)
+                yield Try(url, depth, priority=priority)

@@ -26,6 +26,11 @@ class Rules:
         return Failure(url, "robots")
 
     @property
+    def sitemaps(self) -> tuple[str, ...]:
+        """The sitemaps it names, as it writes them."""
+        return tuple(self._rules.sitemaps)
+
+    @property
     def delay(self) -> float:
         """The crawl-delay it asks for, in seconds."""
         return float(self._rules.crawl_delay(self._token) or 0)

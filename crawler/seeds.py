@@ -1,14 +1,25 @@
-"""What the user named: it sets the scope of the crawl, may be on a private network, and gets the user's headers."""
+"""What the user named, and what follows from it.
+
+It sets the scope of the crawl, and so which links of a record are followed; it may be on a private network, and gets
+the user's headers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, repeat
+from typing import Any
 
 from crawler import addresses, urls
 from crawler.config import Settings
+from crawler.records import PRIORITY, Try
 from crawler.store import Store
 
 HARMLESS = {"accept", "accept-language", "dnt", "from"}  # headers that say nothing secret, and so go to every host
+LEVELS = 3  # of sitemaps that name sitemaps
+NAMED = 500  # sitemaps that one robots.txt may name
 REDIRECT = "redirect-"  # files of seeds that no user named: they widen the scope, and are trusted with nothing
 
 
@@ -17,6 +28,9 @@ class Seeds:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
+        self.settings = settings
+        self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed
+        self._lock = threading.Lock()
         self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude)
         self.narrow = settings.scope != "any"
         self._public = tuple(line for line in settings.headers if line.partition(":")[0].lower() in HARMLESS)
@@ -58,3 +72,58 @@ class Seeds:
                 self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
                 self.scope.add(url)
                 self._widened.add(url)
+
+    # ---- which links are followed
+
+    def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Try]:
+        """The links of a record that the crawl goes on with, as they are handed over.
+
+        A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
+        """
+        depth = int(record.get("depth", 0)) + (record.get("sha224") is not None)
+        if self._is_too_far(depth) or (self.settings.robots and "nofollow" in record.get("robots", ())):
+            return []
+        url, kind = record["url"], record.get("sitemap")
+        level = urls.sitemap_level(url)
+        if level and kind in (None, "index"):  # it is elsewhere, or it names others
+            return list(self._sitemaps(record["links"], urls.host(url), depth, level + (kind is not None), hops))
+        listed = zip(record.get("links", ()), record.get("priorities") or repeat(PRIORITY), strict=False)
+        wanted = (
+            bool(level) and depth == 0 and self.settings.scope == "page"
+        )  # the pages of a sitemap that the user named
+        entered = ((self._enter(link, wanted), priority) for link, priority in listed)
+        return [Try(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
+
+    def sitemaps(self, named: Iterable[str], host: str, depth: int) -> list[Try]:
+        """The sitemaps that a host's robots.txt names, as they are handed over."""
+        if not self.settings.sitemaps or self.settings.scope == "page" or self._is_too_far(depth):
+            return []
+        spelled = (urls.spell(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
+        return list(self._sitemaps(filter(None, spelled), host, depth, 1))
+
+    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, hops: int = 0) -> Iterator[Try]:
+        """Those on a domain that names them itself, or in scope; not excluded, and not named by too many others."""
+        home = urls.domain(host) or host
+        for link in links if level <= LEVELS else ():
+            near = urls.host(link) == host or urls.domain(urls.host(link)) == home
+            refused = self.scope.refuses(link)
+            if refused is None or (near and refused in ("scope", "include")):
+                yield Try(urls.as_sitemap(link, level), depth, hops=hops)
+
+    def _enter(self, link: str, wanted: bool) -> str | None:
+        """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""
+        if "session" in self.settings.traps:
+            plain = urls.without_session(link)
+            self._count("session", plain != link)
+            link = plain
+        refused = self.scope.refuses(link)
+        self._count(refused or "", refused in urls.TRAPS)
+        return link if refused is None or (wanted and refused == "scope") else None
+
+    def _count(self, rule: str, is_cut: bool) -> None:
+        if is_cut:
+            with self._lock:
+                self.cut[rule] += 1
+
+    def _is_too_far(self, depth: int) -> bool:
+        return self.settings.depth is not None and depth > self.settings.depth

@@ -67,6 +67,10 @@ class Shards:
     def _pulses(self) -> list[Pulse]:
         return [pulse for pulse in map(Pulse.of, self.files.names("workers")) if pulse]
 
+    def crowd_at_work(self) -> int:
+        """How many workers are alive, we among them."""
+        return len({pulse.id for pulse in self.watch.alive()} | {self.me})
+
     def is_sure(self) -> bool:
         """Whether we may ask hosts: after half the patience without a pulse, others may be about to bury us."""
         return time.monotonic() - self.beaten < self.patience / 2

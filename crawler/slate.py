@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from multiprocessing.context import SpawnContext
 
-COUNTERS = ("pages", "redirects", "refusals", "retries", "bytes", "waiting", "flying", "hosts", "paused")
-LINE = 2200  # bytes for one URL in flight: the longest URL and its depth and attempt
+COUNTERS = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes", "waiting", "flying", "hosts", "paused")
+LINE = 2600  # bytes for one URL in flight: the longest line of a batch
 GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it
 
 

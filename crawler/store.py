@@ -272,7 +272,8 @@ def open_store(root: Path, files: Files | None = None) -> Store:
 def new_settings(given: dict[str, Any]) -> Settings:
     """The settings of a new store: a host that needs no delay may be spread over all workers, if none must count it."""
     settings = Settings(**given)
-    spread = settings.delay == 0 and settings.max_per_host is None and "spread" not in given
+    counted = settings.max_per_host is not None or bool(settings.delays)
+    spread = settings.delay == 0 and not counted and "spread" not in given
     return replace(settings, spread="url") if spread else settings
 
 

@@ -223,7 +223,8 @@ class Table:
         # So many cannot all have had more than their share: among one more there is one that has not.
         few = int(1 / self.max_share) + 1
         due = self._db.execute(
-            "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?", (few,)
+            "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?",
+            (few,),
         ).fetchall()
         modest = next((row for row in due if not self._is_greedy(row[0])), None)
         if modest or not due or self._others_wait(now, few):
@@ -269,14 +270,12 @@ class Table:
 
     def _next(self, host: str) -> Try | None:
         row = self._db.execute(
-            "SELECT key, url, depth, attempt, hops, priority FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1",
-            (host,),
+            f"SELECT key, {TRY} FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
         ).fetchone()
         if row is None:
             return None
         self._db.execute("UPDATE task SET state = ? WHERE key = ?", (TAKEN, row[0]))
-        key, url, depth, attempt, hops, priority = row
-        return Try(url, depth, attempt, hops=hops, priority=priority)
+        return replace(Try(*row[1:]), due=0.0)
 
     @locked
     def put_back(self, url: str) -> None:
@@ -387,9 +386,7 @@ class Table:
     @locked
     def of_shards(self, shards: Iterable[int]) -> list[tuple[int, int, Try]]:
         """(shard, batch, URL) of all that is not settled in these shards, wherever it stands."""
-        rows = self._db.execute(
-            f"SELECT shard, batch, {TRY} FROM task WHERE state < 4 AND shard IN ({listed(shards)})"
-        )
+        rows = self._db.execute(f"SELECT shard, batch, {TRY} FROM task WHERE state < 4 AND shard IN ({listed(shards)})")
         return [(shard, batch, Try(*task)) for shard, batch, *task in rows]
 
     @locked
@@ -397,6 +394,12 @@ class Table:
         """Nothing of these shards is given out any more; what is taken runs to its end."""
         self.held.update(shards)
         self._db.execute(f"UPDATE task SET state = {HELD} WHERE state < 2 AND shard IN ({listed(shards)})")
+
+    @locked
+    def is_taken(self, url: str) -> bool:
+        """Whether a URL is taken and not settled yet."""
+        row = self._db.execute("SELECT state FROM task WHERE key = ?", (urls.key(url),)).fetchone()
+        return row is not None and bool(row[0] == TAKEN)
 
     @locked
     def in_flight(self, shard: int) -> bool:

@@ -79,6 +79,45 @@ def is_safe(url: str) -> bool:
     return len(url) <= MAX_URL and _SAFE.fullmatch(url) is not None and len(host(url)) <= MAX_NETLOC
 
 
+# A spelled URL has no fragment. A waiting one may: it says for what else than its page a URL is asked.
+_SITEMAP = re.compile("#sitemap(?:-([1-9]))?")
+_ROBOTS_OF = "#robots-of-"
+
+
+def as_sitemap(url: str, level: int = 1) -> str:
+    """Return a spelled URL as one that is asked for as a sitemap, which others have named `level` - 1 times removed."""
+    return f"{url}#sitemap" if level == 1 else f"{url}#sitemap-{level}"
+
+
+def sitemap_level(url: str) -> int:
+    """Return at which level a URL is asked for as a sitemap; 0 if it is asked for as a page."""
+    found = _SITEMAP.fullmatch(url, url.find("#")) if "#" in url else None
+    return int(found[1] or 1) if found else 0
+
+
+def as_errand(url: str, host: str, token: str) -> str:
+    """Return a spelled URL as one that is asked for the robots.txt of another host; a new token is a new errand."""
+    return f"{url}{_ROBOTS_OF}{host}~{token}"
+
+
+def errand_of(url: str) -> str | None:
+    """Return the host for whose robots.txt a URL is asked; None if it is asked for itself."""
+    host = url.partition(_ROBOTS_OF)[2].partition("~")[0]
+    return host if host and is_safe(f"http://{host}/") else None
+
+
+def bare(url: str) -> str:
+    """Return what is asked of a host: the URL without what it is asked for."""
+    return url.partition("#")[0]
+
+
+def spell_again(url: str, tracking: Collection[str]) -> str | None:
+    """Return the spelling of a waiting URL under other tracking parameters."""
+    page, mark, role = url.partition("#")
+    spelled = spell(page, tracking=tracking)
+    return spelled and spelled + mark + role
+
+
 def host(url: str) -> str:
     """Return the netloc of a spelled URL: the name of its folder."""
     return url.split("/", 3)[2]
@@ -175,11 +214,15 @@ class Scope:
 
     def admits(self, url: str) -> bool:
         """Return whether a spelled URL is to be followed."""
+        return self.refuses(url) is None
+
+    def refuses(self, url: str) -> str | None:
+        """Return what keeps a URL out."""
         if self._marks.isdisjoint(self._places(url)):
-            return False
+            return "scope"
         if self._include and not any(pattern.search(url) for pattern in self._include):
-            return False
-        return not any(pattern.search(url) for pattern in self._exclude)
+            return "include"
+        return "exclude" if any(pattern.search(url) for pattern in self._exclude) else None
 
 
 # Each kind names the places that a URL is in, the nearest last. A seed marks its nearest place, and a URL in
@@ -219,3 +262,7 @@ KINDS: dict[str, Callable[[str], Iterable[str]]] = {
     "domain": _domain,
     "any": _anywhere,
 }
+
+
+def without_session(url: str) -> str:
+    return url

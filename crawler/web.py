@@ -75,22 +75,26 @@ class Web(ABC):
         """What a crawl must contain, found by walking the leaves: no HTML is parsed for it."""
         found = Expected()
         seen: set[str] = set()
-        queue = deque((url, 0) for url in self.seeds())
+        queue: deque[tuple[str, int, tuple[str, ...]]] = deque((url, 0, ()) for url in self.seeds())
         while queue:
-            url, level = queue.popleft()
+            url, level, way = queue.popleft()
             if url in seen or (depth is not None and level > depth):
                 continue
             seen.add(url)
-            for link in self._settle(url, found):
+            for link in self._settle(url, found, way):
                 # A redirect's target is no deeper than the redirect, so it is walked before its generation.
-                queue.appendleft((link, level)) if url in found.redirects else queue.append((link, level + 1))
+                redirected = url in found.redirects
+                queue.appendleft((link, level, (*way, url))) if redirected else queue.append((link, level + 1, ()))
         return found
 
-    def _settle(self, url: str, found: Expected) -> tuple[str, ...]:
+    def _settle(self, url: str, found: Expected, way: tuple[str, ...]) -> tuple[str, ...]:
+        """Note what becomes of a URL, to which these redirects have led, and give its links."""
         host, path = halves(url)
         leaf = self.leaf(url) or Leaf(status=404)
         if self.site(host).closed(path):
             found.refused[url] = "robots"
+        elif 300 <= leaf.status < 400 and leaf.links[0] in way:
+            found.refused[url] = "redirect-loop"
         elif 300 <= leaf.status < 400:
             found.redirects[url] = leaf.links[0]
             return leaf.links

@@ -15,43 +15,26 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
-from crawler import config, parse, politeness, reasons, urls
+from crawler import config, parse, politeness, reasons, sitemap, urls
 from crawler.config import Settings
 from crawler.desk import Done, Stopped
 from crawler.errors import StoreError
 from crawler.fetch import Fetcher
 from crawler.housekeeping import House
 from crawler.logs import log
-from crawler.records import REDIRECTS, Failure, Page, Reading, Try
+from crawler.permits import Permits
+from crawler.records import PRIORITY, REDIRECTS, Failure, Page, Try
 from crawler.robots import LONGEST, Rules
 from crawler.seeds import Seeds
-from crawler.store import Robots, Store, build_record
+from crawler.store import Store, build_record
 from crawler.table import Host
 
-REMEMBERED = 2000  # hosts whose rules are kept in memory
-ROBOTS_AGE = 24 * 3600.0
-HOPS = 5  # redirects of a robots.txt that are followed
-FREELY = Rules(b"", "*")
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
-
-
-@dataclass(frozen=True, slots=True)
-class Down:
-    """The rules of a host that is given up: nothing may be asked, for this reason."""
-
-    failure: Failure
-
-    def allow(self, url: str) -> bool:
-        """Whether we may ask this URL: no."""
-        return False
-
-    def why_not(self, url: str) -> Failure:
-        """Why a URL of this host is refused."""
-        return replace(self.failure, url=url)
+JUST_NOW = 3.0  # seconds in which a record is written after its links were handed over
+HOPS = 20  # redirects in a row: as many as browsers follow
 
 
 class Worker:
@@ -65,9 +48,7 @@ class Worker:
         self.seeds = seeds
         self.fetcher = Fetcher(config.terms(settings))
         self.wants = wants(settings)
-        self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
-        self._down: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
-        self._lock = threading.Lock()
+        self.permits = Permits(house, seeds, settings, self._get_robots)
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
@@ -108,31 +89,34 @@ class Worker:
         except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
             log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
             self.house.refuse(task, Failure(task.url, "fault", "see the log"))
-            self._rest(host, FREELY, Failure(task.url, "fault"))
+            self._rest(host, Failure(task.url, "fault"))
 
     def visit(self, task: Try, host: Host) -> None:
         """The life of a URL, from taken to settled."""
         if not host.met:
             return self._meet(task, host)
-        answer: Page | Failure | None = None
-        rules = self._rules_of(task, host.host)
-        if isinstance(rules, Page):  # robots.txt was asked for just now, in this URL's place
-            self.frontier.table.put_back(task.url)
-            answer, rules = rules, self._known_rules(host.host)
-        elif isinstance(rules, Failure):
-            self._fail(task, rules)
-            answer = rules
-        elif not rules.allow(task.url):
+        if urls.errand_of(task.url):
+            return self._run_errand(task, host)
+        rules = self.permits.of(task)
+        if rules is None:
+            return self._ask_robots(task, host)
+        if not rules.allow(urls.bare(task.url)):
             self.house.refuse(task, rules.why_not(task.url))
-        else:
-            answer = self._get(task.url)
-            self._keep(task, answer)
-        return self._rest(host, rules, answer)
+            return self._rest(host, None)
+        answer = self._get(task.url)
+        self._keep(task, answer)
+        return self._rest(host, answer)
 
     def _get(self, url: str) -> Page | Failure:
         host = urls.host(url)
         self.house.be_sure()
-        return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
+        # A sitemap may be of any type, and of one that is too long the beginning is worth having.
+        terms: dict[str, Any] = {"types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
+        return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host), **terms)
+
+    def _get_robots(self, url: str) -> Page | Failure:
+        self.house.be_sure()
+        return self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
 
     # ---- 2. what the host allows
 
@@ -149,145 +133,156 @@ class Worker:
         kept = self.house.insist(self.store.pages, host.host) if settled else 0
         self.frontier.meet(host.host, settled, kept, host.gains)
         table.put_back(task.url)
-        return table.rest(host.host, self._first_due(task.url, host), host.strain)
+        return table.rest(host.host, self._first_due(task, host), host.strain)
 
-    def _first_due(self, url: str, host: Host) -> float:
+    def _first_due(self, task: Try, host: Host) -> float:
         """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""
         now = time.monotonic()
-        taken_over = self.frontier.taken_over(url)
+        taken_over = self.frontier.taken_over(task.url)
         retry = self.frontier.table.next_retry(host.host)  # perhaps all that came of what others asked
         if self.settings.spread == "url" or not (host.past or taken_over or retry):
             return now
-        known = self.house.insist(self.store.robots, host.host) if self.settings.robots else None
-        delay = self._delay(self._remember(host.host, known) if known else FREELY)
-        due = (now if host.past or retry else taken_over) + delay
+        self.permits.of(task)  # learns the crawl-delay that its last owner kept
+        due = (now if host.past or retry else taken_over) + self._delay(host.host)
         return max(due, min(retry, now + self.settings.max_delay))
 
-    def _rules_of(self, task: Try, host: str) -> Rules | Down | Page | Failure:
-        """The host's rules; or what came when its robots.txt was asked for just now."""
-        if not self.settings.robots:
-            return FREELY
-        with self._lock:
-            rules, read = self._rules.get(host, (None, 0.0))
-        if rules is None or time.time() - read > ROBOTS_AGE:
-            known = self.house.insist(self.store.robots, host)
-            if known is None or time.time() - known.read > ROBOTS_AGE:
-                return self._ask_robots(task, host)
-            rules = self._remember(host, known)
-        return rules
+    def _ask_robots(self, task: Try, host: Host) -> None:
+        """Ask for robots.txt in a URL's turn: it comes through the host's own pace, and the URL waits for its next."""
+        answer = self.permits.ask(task)
+        if isinstance(answer, float):
+            self.frontier.table.put_back(task.url)
+            return self.frontier.table.rest(host.host, time.monotonic() + answer, host.strain)
+        if isinstance(answer, Failure) and not self._has_rules(host.host):
+            self._fail(task, answer)
+        else:
+            self.frontier.table.put_back(task.url)
+        return self._rest(host, answer)
 
-    def _known_rules(self, host: str) -> Rules | Down:
-        with self._lock:
-            return self._rules.get(host, (FREELY, 0.0))[0]
+    def _has_rules(self, host: str) -> bool:
+        """Whether there are rules to go by, though robots.txt could not be had just now: an old copy's."""
+        return isinstance(self.permits.known(host), Rules)
 
-    def _ask_robots(self, task: Try, host: str) -> Page | Failure:
-        """Ask for robots.txt in the URL's place: it comes through the host's own pace, so the URL waits its turn.
-
-        No answer, no page: then the URL has failed as its robots.txt did.
-        """
-        answer = self._follow(urls.spell("/robots.txt", task.url) or task.url)
-        if isinstance(answer, Failure):
-            if not answer.reason.startswith("http-4") or reasons.look_up(answer.reason).again:
-                return self._host_is_down(task, host, answer)
-            answer = Page(answer.url, int(answer.reason.removeprefix("http-")))
-        robots = Robots(time.time(), answer.status, answer.body)
-        self.house.insist(self.store.put_robots, host, robots)
-        self._remember(host, robots)
-        return answer
-
-    def _follow(self, url: str) -> Page | Failure:
-        for _ in range(HOPS + 1):
-            self.house.be_sure()
-            answer = self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
-            if isinstance(answer, Failure) or answer.location is None:
-                return answer
-            target = urls.spell(answer.location, url)
-            if target is None:
-                break
-            url = target
-            time.sleep(self.settings.delay)  # the next hop may be the same host
-        return Page(url, 404)  # a chain without an end says no more than no file does
-
-    def _host_is_down(self, task: Try, host: str, answer: Failure) -> Failure:
-        """After as many tries as a URL has, the host is given up: its other URLs are refused without asking."""
-        failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
-        with self._lock:
-            tries = self._down[host] = self._down.pop(host, 0) + 1
-            if len(self._down) > REMEMBERED:
-                self._down.popitem(last=False)
-            if tries > self.settings.retries:
-                self._note_rules(host, Down(failure), time.time())
-        return failure
-
-    def _remember(self, host: str, robots: Robots) -> Rules:
-        rules = Rules(robots.body, self.settings.user_agent)
-        with self._lock:
-            self._down.pop(host, None)
-            self._note_rules(host, rules, robots.read)
-        return rules
-
-    def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:
-        self._rules[host] = rules, read
-        if len(self._rules) > REMEMBERED:
-            self._rules.popitem(last=False)
+    def _run_errand(self, task: Try, host: Host) -> None:
+        """Ask a host of ours for the robots.txt of another one, which it is said to have."""
+        answer = self._get_robots(task.url)
+        if isinstance(answer, Failure) and self._may_pass(task, answer):
+            self._again(task, answer)
+        else:
+            self.permits.deliver(task, answer)
+            self.house.dismiss(task)
+        return self._rest(host, answer)
 
     # ---- 4 to 7. what the answer brings
 
     def _keep(self, task: Try, answer: Page | Failure) -> None:
         """Keep a page: its html, then its links handed over, then its record."""
-        when = time.time()
         if isinstance(answer, Failure):
             return self._fail(task, answer)
-        reading: Reading | None = None
-        if answer.status in REDIRECTS:
-            target = urls.spell(answer.location or "", task.url, self.settings.tracking)
-            if target is None:
-                return self._fail(task, Failure(task.url, "bad-redirect", answer.location or ""))
-            links: tuple[str, ...] = (target,)
-        else:
-            try:
-                reading = parse.read(answer, self.wants)
-            except parse.Unreadable as error:
-                return self._fail(task, Failure(task.url, "unreadable", str(error)))
-            links = reading.links
-            self.house.insist(self.store.put_html, task.url, reading.text)
-        self.frontier.hand_over(self._in_scope(task, links, redirect=reading is None))
-        record = build_record(answer, reading, task.depth, links, when)
+        is_redirect = answer.status in REDIRECTS
+        if is_redirect and self._may_come_with_cookie(task, answer):
+            return self._again(task, Failure(task.url, "redirect-loop", "to itself, with a cookie"), 0.0)
+        record = self._redirect(task, answer) if is_redirect else self._read(task, answer)
+        if isinstance(record, Failure):
+            return self._fail(task, record)
+        self.frontier.hand_over(self.seeds.follow(record, task.hops + 1 if is_redirect else 0))
         self.house.done(Done(task, record, len(answer.body)))
         return None
 
-    def _in_scope(self, task: Try, links: Iterable[str], redirect: bool) -> list[Try]:
-        """The links that the crawl follows; a redirect is a link at the same depth, and of a seed it is a seed."""
-        depth = task.depth if redirect else task.depth + 1
-        if self.settings.depth is not None and depth > self.settings.depth:
-            return []
+    def _read(self, task: Try, answer: Page) -> dict[str, Any] | Failure:
+        """Read a page, keep its text, and give its record; of a sitemap nothing but the record is kept."""
+        when = time.time()
+        try:
+            if urls.sitemap_level(task.url):
+                return self._read_sitemap(task, answer)
+            reading = parse.read(answer, self.wants)
+        except parse.Unreadable as error:
+            return Failure(task.url, "unreadable", str(error))
+        self.house.insist(self.store.put_html, task.url, reading.text)
         if task.depth == 0:
-            self.house.insist(self.seeds.widen, [task.url, *(links if redirect else ())])
-        return [Try(link, depth) for link in links if self.seeds.scope.admits(link)]
+            self.house.insist(self.seeds.widen, [task.url])
+        return build_record(answer, reading, task.depth, reading.links, when)
+
+    def _read_sitemap(self, task: Try, answer: Page) -> dict[str, Any]:
+        found = sitemap.read(answer.body, answer.content_type, urls.bare(task.url), self.wants.tracking)
+        record = build_record(answer, None, task.depth, found.links, time.time())
+        said = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
+        return record | {"capped": found.capped, "sitemap": found.kind} | said
+
+    def _redirect(self, task: Try, answer: Page) -> dict[str, Any] | Failure:
+        """The record of a redirect: a link at the same depth, and of a seed it is a seed."""
+        target = urls.spell(answer.location or "", urls.bare(task.url), self.settings.tracking)
+        if target is None:
+            return Failure(task.url, "bad-redirect", answer.location or "")
+        loop = self._loop(task, target)
+        if loop:
+            return Failure(task.url, "redirect-loop", loop)
+        if task.depth == 0 and not urls.sitemap_level(task.url):
+            self.house.insist(self.seeds.widen, [task.url, target])
+        return build_record(answer, None, task.depth, (target,), time.time())
+
+    def _loop(self, task: Try, target: str) -> str | None:
+        """Why a redirect leads nowhere: in a circle, as the records of those before it tell, or too many in a row."""
+        if task.hops >= HOPS:
+            return f"more than {HOPS} in a row"
+        seen: str | None = target
+        for _ in range(task.hops + 1):
+            if seen == urls.bare(task.url):
+                return f"by way of {target}" if seen != target else "to itself"
+            seen = self._redirected(seen) if seen and task.hops else None
+        return None
+
+    def _redirected(self, url: str) -> str | None:
+        """Where a URL was found to redirect to; a record that is about to be written is waited for, but not long."""
+        limit = time.monotonic() + JUST_NOW
+        record = self.house.insist(self.store.record, url)
+        while record is None and self.frontier.table.is_taken(url) and time.monotonic() < limit:
+            time.sleep(0.05)
+            record = self.house.insist(self.store.record, url)
+        links = record.get("links") if record and record.get("status") in REDIRECTS else None
+        return str(links[0]) if links else None
+
+    def _may_come_with_cookie(self, task: Try, answer: Page) -> bool:
+        """Whether a page that leads to itself will be there when it is asked with the cookie that it has just set."""
+        if not self.settings.cookies or task.attempt or "set-cookie" not in answer.headers:
+            return False
+        return urls.spell(answer.location or "", task.url, self.settings.tracking) == task.url
 
     def _fail(self, task: Try, failure: Failure) -> None:
         """Ask again later, or refuse for good."""
-        if reasons.look_up(failure.reason).again and task.attempt < self.settings.retries:
-            wait = politeness.retry_after(task.attempt, self.settings.retry_delay, failure.retry_after, random.random())
-            self.house.again(Try(task.url, task.depth, task.attempt + 1, time.monotonic() + wait), failure)
+        if self._may_pass(task, failure):
+            self._again(task, failure)
         else:
             self.house.refuse(task, failure)
 
+    def _may_pass(self, task: Try, failure: Failure) -> bool:
+        return reasons.look_up(failure.reason).again and task.attempt < self.settings.retries
+
+    def _again(self, task: Try, failure: Failure, first: float | None = None) -> None:
+        first = self.settings.retry_delay if first is None else first
+        wait = politeness.retry_after(task.attempt, first, failure.retry_after, random.random())
+        self.house.again(replace(task, attempt=task.attempt + 1, due=time.monotonic() + wait), failure)
+
     # ---- 8. when the host may be asked next
 
-    def _rest(self, host: Host, rules: Rules | Down | Page | Failure, answer: Page | Failure | None) -> None:
-        delay = self._delay(rules)
+    def _rest(self, host: Host, answer: Page | Failure | None) -> None:
         now = time.monotonic()
         if answer is None:
             self.frontier.table.rest(host.host, now, host.strain)
             return
+        delay = self._delay(host.host)
         pace = politeness.next_pace(host.strain, answer, delay, now, random.random())
         lanes = self.house.threads if delay == 0 and pace.strain == 0 else 1
         self.frontier.table.rest(host.host, pace.due, pace.strain, lanes)
 
-    def _delay(self, rules: Rules | Down | Page | Failure) -> float:
-        wanted = rules.delay if isinstance(rules, Rules) else 0.0
-        return max(self.settings.delay, min(wanted, self.settings.max_delay))
+    def _delay(self, host: str) -> float:
+        """The delay of a host: ours, or a longer one that its robots.txt asks for.
+
+        Where a host is split over workers, each waits as much longer as there are of them.
+        """
+        rules = self.permits.known(host)
+        wanted = min(rules.delay, self.settings.max_delay) if rules else 0.0
+        delay = max(config.delay_for(self.settings, host), wanted)
+        return delay if self.settings.spread == "host" else delay * self.house.shards.crowd_at_work()
 
 
 def wants(settings: Settings) -> parse.Wants:

@@ -33,7 +33,7 @@ OTHERS: dict[str, Any] = {
     "traps": ("long", "session"),
     "tracking": ("sid", "ref"),
     "delay": 0.25,
-    "delays": {"*.example.org": 5.0, "b.example:8080": 0.0},
+    "delays": {"b.example:8080": 0.0, "*.example.org": 5.0, "*": 2.0},
     "max_delay": 5.0,
     "max_share": 0.25,
     "robots": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sqlite3
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
@@ -22,8 +24,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from crawler import frontier as frontier_module
+from crawler import permits as permits_module
 from crawler import urls
-from crawler import worker as worker_module
 from crawler.config import Settings
 from crawler.desk import Done
 from crawler.errors import StoreAway
@@ -31,6 +33,7 @@ from crawler.files import Files
 from crawler.frontier import Frontier, from_lines, to_lines
 from crawler.housekeeping import House
 from crawler.machine import Machine, Plan
+from crawler.permits import Permits
 from crawler.records import Failure, Page, Reading, Try
 from crawler.seeds import Seeds
 from crawler.slate import Slate
@@ -101,19 +104,22 @@ def on_disk(root: Path) -> dict[str, Try]:
     return {task.url: task for task in found.table.of_batches(numbers)}
 
 
-MANY_URLS = """
-import resource
+MANY_URLS = r"""
+import re
+from pathlib import Path
 from crawler import urls
 from crawler.records import Try
 from crawler.table import Table
 table, peaks = Table(), []
+def peak(): # not ru_maxrss: that of the process which started us counts there too
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 for batch in range(10):
     numbers = range(batch * 20_000, (batch + 1) * 20_000)
     pages = (f"https://host{n % 500}.example/some/longer/path/page{n}.html" for n in numbers)
     table.add(map(Try, sorted(pages, key=urls.key)), batch, lambda _: 0)  # in the order of the index: sooner done
-    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    peaks.append(peak())
 assert all(table.take(0.0) for _ in range(400))
-print(table.waiting, peaks[4], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(table.waiting, peaks[4], peak())
 """
 
 
@@ -124,13 +130,25 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
 
 
 @settings(deadline=None)
-@given(st.lists(st.builds(Try, SPELLED, st.integers(0, 1 << 20), st.integers(0, 100), st.integers(0, 1 << 20))))
+@given(
+    st.lists(
+        st.builds(
+            Try,
+            SPELLED,
+            depth=st.integers(0, 1 << 20),
+            attempt=st.integers(0, 100),
+            due=st.integers(0, 1 << 20),
+            hops=st.integers(0, 20),
+            priority=st.integers(0, 10),
+        )
+    )
+)
 def test_a_batch_is_read_back_as_it_was_written(tries: list[Try]) -> None:
     now = time.monotonic()
-    data = to_lines(Try(task.url, task.depth, task.attempt, task.due and now + task.due) for task in tries)
+    data = to_lines(dataclasses.replace(task, due=task.due and now + task.due) for task in tries)
     assert data.isascii() and data.count(b"\n") == len(tries)
     for task, read in zip(tries, from_lines(data), strict=True):
-        assert (read.url, read.depth, read.attempt) == (task.url, task.depth, task.attempt)
+        assert dataclasses.replace(read, due=task.due) == task
         assert read.due == (pytest.approx(now + task.due, abs=60) if task.due else 0)
 
 
@@ -390,7 +408,7 @@ def test_what_dead_workers_had_in_hand_is_all_waiting_after_several_deaths(root:
     machine = Machine(Plan(root, workers=1, threads=1, quiet=True), Settings(shards=2, durable=False))
     machine._processes[0] = SimpleNamespace(join=lambda _: None, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
     for number in range(3):
-        machine.slate.fly(0, 0, f"0\t0\t{A}{number}")
+        machine.slate.fly(0, 0, f"0\t0\t0\t{A}{number}")
         machine._mourn(0)
     assert {task.url: task.attempt for task in on_disk(root).values()} == {f"{A}{number}": 1 for number in range(3)}
 
@@ -569,6 +587,57 @@ def test_the_least_served_host_goes_first() -> None:
         assert take_one(table).url.startswith(A)
     table.add([Try(B), Try(B + "2")], 2, one_shard)
     assert [urls.host(url) for url in take_all(table)] == ["b.example"] * 2 + ["a.example"] * 2
+
+
+def greedy_table(*tries: Try) -> Table:
+    """A table whose host a.example has had nearly all requests lately."""
+    table = table_of(*(Try(f"{A}{number}") for number in range(50)), max_share=0.1)
+    table.meet("a.example", set(), 0, lambda _: True)
+    for _ in range(30):
+        take_one(table)
+    table.add(tries, 2, one_shard)
+    return table
+
+
+def test_a_host_that_has_had_its_share_waits_while_another_is_due_soon() -> None:
+    table = greedy_table(Try(B + "1"), Try(B + "2"))
+    assert take_one(table).url == B + "1"
+    assert (found := table.take(0.0)) and found[0].url == B + "2"
+    table.rest("b.example", 0.5)
+    table.add([Try(B + "3")], 3, one_shard)
+    assert table.take(0.0) is None, "b.example is due in half a second"
+    assert (found := table.take(0.5)) and found[0].url == B + "3"
+
+
+@pytest.mark.parametrize("due", [0.5, 60.0])
+def test_a_host_that_has_had_its_share_goes_on_when_no_other_waits_for_us(due: float) -> None:
+    table = greedy_table(Try(B + "1"), *([Try(B + "2")] if due > 1 else []))
+    assert take_one(table).url == B + "1"
+    table.rest("b.example", due)  # it has nothing more to ask for, or waits for its own pace
+    assert take_one(table).url.startswith(A)
+
+
+def test_of_few_hosts_each_may_have_more_than_its_share() -> None:
+    table = table_of(*(Try(f"{home}{number}") for number in range(10) for home in (A, B)), max_share=0.1)
+    for host in ("a.example", "b.example"):
+        table.meet(host, set(), 0, lambda _: True)
+    assert Counter(urls.host(take_one(table).url) for _ in range(20)) == {"a.example": 10, "b.example": 10}
+
+
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_at_one_depth_a_sitemaps_priority_comes_before_age(order: str) -> None:
+    table = table_of(*(Try(f"{A}{tenths}", 1, priority=tenths) for tenths in (7, 3, 5, 1, 9)), order=order)
+    assert "".join(url[-1] for url in take_all(table)) == "97531"
+
+
+def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A, 2, 0, 0.0, 3, 9))
+    taken = mine.take()
+    assert taken and taken[0] == Try(A, 2, 0, 0.0, 3, 9)
+    add(mine, dataclasses.replace(taken[0], attempt=1))
+    mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
+    assert on_disk(root)[A] == Try(A, 2, 1, 0.0, 3, 9)
 
 
 def take_one(table: Table) -> Try:
@@ -886,14 +955,12 @@ def test_a_worker_that_is_told_to_stop_while_the_mount_is_away_stops(
 
 
 def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "REMEMBERED", 10)
+    monkeypatch.setattr(permits_module, "REMEMBERED", 10)
     mine = home(retries=0)
-    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    permits = Permits(mine.house, mine.seeds, mine.settings, lambda url: Failure(url, "dns"))
     for number in range(50):
-        url = f"https://host{number}.example/"
-        worker._host_is_down(Try(url), urls.host(url), Failure(url, "dns"))
-    worker.fetcher.close()
-    assert len(worker._rules) + len(worker._down) <= 30
+        permits.ask(Try(f"https://host{number}.example/"))
+    assert len(permits._rules) + len(permits._failed) + len(permits._steps) <= 30
 
 
 def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) -> None:

@@ -15,7 +15,7 @@ FOLDER = Path(crawler.__file__).parent
 ROWS = [
     ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
     ["urls", "charset", "terms"],
-    ["files", "config", "politeness", "robots", "parse"],
+    ["files", "config", "politeness", "robots", "parse", "sitemap"],
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
@@ -25,7 +25,7 @@ ROWS = [
     ["doctor_lobby", "doctor_speed", "doctor_alone"],
     ["doctor_pair"],
     ["doctor"],
-    ["housekeeping"],
+    ["housekeeping", "permits"],
     ["begin", "worker"],
     ["machine"],
     ["web_expected"],  # the embedded web knows nothing of the crawler but its folder

@@ -96,7 +96,7 @@ def test_what_was_fetched_is_read_to_its_end_and_500_kibibytes_of_a_longer_file_
     worker = SimpleNamespace(
         fetcher=Fetcher(), house=SimpleNamespace(be_sure=lambda: None), seeds=SimpleNamespace(names=lambda _: False)
     )
-    page = Worker._follow(worker, "https://a.example/robots.txt")  # type: ignore[arg-type]
+    page = Worker._get_robots(worker, "https://a.example/robots.txt")  # type: ignore[arg-type]
     assert asked == [LONGEST] and LONGEST >= 500 * 1024
     assert [allows(page.body, "x", f"https://a.example/{path}") for path in "abc"] == [False, True, True]  # type: ignore[union-attr]
 

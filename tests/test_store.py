@@ -328,8 +328,6 @@ def test_what_is_not_a_folder_or_not_there_is_one_sentence(tmp_path: Path) -> No
         open_store(tmp_path)
     with pytest.raises(UsageError, match=r"is not a store yet; give at least one URL"):
         begin(tmp_path / "store", {}, [], "me", quiet)
-    with pytest.raises(UsageError, match=r"did you mean https://example.org\?"):
-        begin(tmp_path / "store", {}, ["example.org"], "me", quiet)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 

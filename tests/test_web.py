@@ -136,13 +136,18 @@ def allowed(client: Client, url: str, rules: dict[str, RobotFileParser]) -> bool
 def crawl(client: Client, seeds: list[str]) -> Iterator[tuple[str, str | int, str, str, list[str]]]:
     """(url, reason or status, html, title, links) of all that can be reached."""
     waiting, seen, rules = deque(seeds), {*seeds}, {}  # type: ignore[var-annotated]
+    ways: dict[str, list[str]] = {}  # the redirects that led to a URL
     while waiting:
         url = waiting.popleft()
         outcome = visit(client, url) if allowed(client, url, rules) else ("robots", "", "", [])
+        if outcome[3] and outcome[3][0] in ways.get(url, ()):
+            outcome = "redirect-loop", "", "", []
         yield (url, *outcome)
         fresh = [link for link in dict.fromkeys(outcome[3]) if link not in seen]
         seen.update(fresh)
         waiting.extend(fresh)
+        if outcome[0] in range(300, 400):
+            ways.update((link, [*ways.get(url, ()), url]) for link in fresh)
 
 
 def visit(client: Client, url: str) -> tuple[str | int, str, str, list[str]]:
@@ -197,7 +202,7 @@ def test_the_demo_has_all_kinds_of_pages_and_trouble() -> None:
     assert 3900 < len(expected.pages) < 4200
     assert {url for pages in web._pages.values() for url in pages} <= expected.pages.keys()
     assert len(expected.redirects) > 100
-    kinds = {"http-404", "http-410", "http-500", "robots", "wrong-type"}
+    kinds = {"http-404", "http-410", "http-500", "robots", "wrong-type", "redirect-loop"}
     assert {*expected.refused.values()} == kinds
     sizes = Counter(halves(url)[0] for url in expected.pages)
     assert len(sizes) == 300 and max(sizes.values()) > 400 and sorted(sizes.values())[150] < 10

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from crawler.web import Web
+from crawler.web import Answer, Web
 from crawler.web_expected import compare
 from crawler.web_pages import Leaf
 from crawler.web_server import Request, read_log, serve
@@ -40,6 +40,44 @@ class Links(Web):
 
     def leaf(self, url: str) -> Leaf | None:
         return Leaf(tuple(self.pages[url])) if url in self.pages else None
+
+
+class Answers(Web):
+    """A web drawn in the test answer by answer: `host/path`, and the html or the whole Answer that is given there."""
+
+    def __init__(self, answers: dict[str, str | Answer]) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def seeds(self) -> list[str]:
+        return [f"http://{next(iter(self.answers))}"]
+
+    def leaf(self, url: str) -> Leaf | None:
+        raise NotImplementedError("a web of answers has no leaves")
+
+    def answer(self, host: str, path: str) -> Answer:
+        found = self.answers.get(host + path, Answer(404))
+        return found if isinstance(found, Answer) else html(found)
+
+
+def html(text: str, *headers: tuple[str, str]) -> Answer:
+    """A page."""
+    return Answer(200, (("Content-Type", "text/html"), *headers), text.encode())
+
+
+def plain(text: str | bytes) -> Answer:
+    """A file of another type: robots.txt, a sitemap."""
+    return Answer(200, (("Content-Type", "text/plain"),), text.encode() if isinstance(text, str) else text)
+
+
+def moved(to: str, *headers: tuple[str, str]) -> Answer:
+    """A redirect."""
+    return Answer(302, (("Location", to), *headers))
+
+
+def links(*targets: str) -> str:
+    """The html of a page with these links."""
+    return "<!doctype html>" + "".join(f"<a href='{target}'>x</a>" for target in targets)
 
 
 class World:
@@ -91,6 +129,16 @@ class World:
         """`crawler status --json`."""
         found: dict[str, Any] = json.loads(crawler("status", str(self.root), "--json"))
         return found
+
+    def refusals(self) -> dict[str, str]:
+        """The refused URLs and why."""
+        return {record["url"]: record["reason"] for record in self.records("errs")}
+
+    def asked(self, host: str | None = None) -> list[str]:
+        """What was asked for, in order: `host/path`, or the paths of one host."""
+        if host:
+            return [request.path for request in self.log if request.host == host]
+        return [request.host + request.path for request in self.log]
 
     def until(self, pages: int) -> None:
         """Wait until so many pages were asked for."""

@@ -1,0 +1,194 @@
+"""What each host allows: its robots.txt, asked for in the turn of one of its URLs and remembered for a day.
+
+By RFC 9309: 2xx is read, a redirect is followed (five at most), 4xx means that there are no rules, and 5xx or no answer
+means hands off and try again later. 408 and 429 ask us to come again, and so they count with the latter.
+
+A redirect to another host is an *errand*: a waiting URL that the owner of that host asks for in its turn, so that no
+host is ever asked outside its own pace. What it brings is left in robots/<host>, where we look for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from crawler import reasons, urls
+from crawler.config import Settings
+from crawler.desk import Desk
+from crawler.records import Failure, Page, Try
+from crawler.robots import Rules
+from crawler.seeds import Seeds
+from crawler.store import Robots
+
+REMEMBERED = 2000  # hosts whose rules are kept in memory
+AGE = 24 * 3600.0
+HOUR = 3600.0
+HOPS = 5  # redirects of a robots.txt that are followed
+UNREACHABLE = 503  # what is noted of a robots.txt on another host that could not be had
+FREELY = Rules(b"", "*")
+Noted = TypeVar("Noted")
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """The rules of a host that is given up: nothing may be asked, for this reason."""
+
+    failure: Failure
+    delay = 0.0
+
+    def allow(self, url: str) -> bool:
+        """Whether we may ask this URL: no."""
+        return False
+
+    def why_not(self, url: str) -> Failure:
+        """Why a URL of this host is refused."""
+        return replace(self.failure, url=url)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a host's robots.txt has led us so far."""
+
+    url: str  # to be asked next
+    hops: int = 0
+    sent: float = 0.0  # when another host was sent for it (monotonic)
+
+    def wait(self, now: float) -> float:
+        """Seconds until we look again for what an errand brings: seldom, when it takes long."""
+        waited = now - self.sent
+        return max(1.0, min(waited / 4, 60.0)) if self.sent and waited < HOUR else 0.0
+
+
+class Permits:
+    """The rules of the hosts that a worker asks, and how it comes by them."""
+
+    def __init__(self, desk: Desk, seeds: Seeds, settings: Settings, get: Callable[[str], Page | Failure]) -> None:
+        self.desk, self.store, self.frontier = desk, desk.store, desk.frontier
+        self.seeds, self.settings = seeds, settings
+        self._get = get  # asks for a robots.txt
+        self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
+        self._steps: OrderedDict[str, Step] = OrderedDict()
+        self._failed: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
+        self._lock = threading.Lock()
+
+    def of(self, task: Try) -> Rules | Down | None:
+        """The rules of a URL's host; None if its robots.txt is to be asked for first."""
+        if not self.settings.robots:
+            return FREELY
+        host = urls.host(task.url)
+        with self._lock:
+            rules, read = self._rules.get(host, (None, 0.0))
+        if rules is not None and time.time() - read <= AGE:
+            return rules
+        stored = self.desk.insist(self.store.robots, host)
+        if stored is None or time.time() - stored.read > AGE:
+            return None
+        return self._remember(task, host, stored)
+
+    def known(self, host: str) -> Rules | Down | None:
+        """The rules of a host as far as they are in memory."""
+        with self._lock:
+            return self._rules.get(host, (None, 0.0))[0]
+
+    def ask(self, task: Try) -> Page | Failure | float:
+        """Ask for robots.txt, or where it has led, in the turn of a URL; or seconds to wait until an errand is done.
+
+        A failure is the URL's too: no answer, no page. Unless there is an old copy, which is better than none.
+        """
+        host = urls.host(task.url)
+        home = urls.spell("/robots.txt", urls.bare(task.url)) or task.url
+        with self._lock:
+            step = self._steps.get(host, Step(home))
+        wait = step.wait(time.monotonic())
+        if wait:
+            return wait
+        answer = self._get(home if step.sent else step.url)
+        if isinstance(answer, Page) and answer.location is not None:
+            step = replace(step, url=answer.url, hops=step.hops + 1)
+            return self._go_on(task, host, step, answer)
+        return self._take(task, host, answer)
+
+    def _go_on(self, task: Try, host: str, step: Step, answer: Page) -> Page | Failure:
+        """Follow a redirect: on the same host in its next turn, elsewhere by an errand."""
+        target = urls.spell(answer.location or "", step.url, ())
+        if target is None or step.hops > HOPS:
+            return self._take(task, host, Page(answer.url, 404))  # it says no more than no file does
+        if urls.host(target) == host:
+            self._note(self._steps, host, Step(target, step.hops))
+        else:
+            self.frontier.hand_over([self._errand(task, target, host, step.hops)])
+            self._note(self._steps, host, replace(step, hops=0, sent=time.monotonic()))
+        return answer
+
+    def _errand(self, task: Try, target: str, host: str, hops: int) -> Try:
+        return Try(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, hops=hops)
+
+    def deliver(self, task: Try, answer: Page | Failure) -> None:
+        """Leave what an errand brought in the other host's robots.txt; or send it on, if that is elsewhere again."""
+        host = urls.errand_of(task.url) or ""
+        location = answer.location if isinstance(answer, Page) else None
+        target = urls.spell(location, urls.bare(task.url), ()) if location else None
+        if target and task.hops < HOPS:
+            self.frontier.hand_over([self._errand(task, target, host, task.hops + 1)])
+        else:
+            found = Page(task.url, 404) if location else _without_rules(answer)
+            status, body = (UNREACHABLE, b"") if isinstance(found, Failure) else (found.status, found.body)
+            self.desk.insist(self.store.put_robots, host, Robots(time.time(), status, body))
+
+    def _take(self, task: Try, host: str, answer: Page | Failure) -> Page | Failure:
+        found = _without_rules(answer)
+        if isinstance(found, Failure):
+            return self._no_answer(task, host, found)
+        robots = Robots(time.time(), found.status, found.body)
+        self.desk.insist(self.store.put_robots, host, robots)
+        self._remember(task, host, robots)
+        return found
+
+    def _no_answer(self, task: Try, host: str, answer: Failure) -> Failure:
+        """After as many tries as a URL has, the host is given up: its other URLs are refused without asking."""
+        failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
+        old = self.desk.insist(self.store.robots, host)
+        if old is not None and old.status < 500:
+            self._remember(task, host, replace(old, read=time.time() - AGE + HOUR))
+            return failure
+        with self._lock:
+            tries = self._failed.get(host, 0) + 1
+        self._note(self._failed, host, tries)
+        if tries > self.settings.retries or not reasons.look_up(answer.reason).again:
+            self._note(self._rules, host, (Down(failure), time.time()))
+        return failure
+
+    def _remember(self, task: Try, host: str, robots: Robots) -> Rules | Down:
+        """Keep the rules of a host, and hand over the sitemaps that they name: each time, for a kill may have come."""
+        rules: Rules | Down
+        if robots.status >= 500:
+            rules = Down(Failure(task.url, f"http-{robots.status}", "robots.txt: on another host"))
+        else:
+            rules = Rules(robots.body, self.settings.user_agent)
+            self.frontier.hand_over(self.seeds.sitemaps(rules.sitemaps, host, task.depth + 1))
+        with self._lock:
+            self._failed.pop(host, None)
+            self._steps.pop(host, None)
+        self._note(self._rules, host, (rules, robots.read))
+        return rules
+
+    def _note(self, notes: OrderedDict[str, Noted], host: str, noted: Noted) -> None:
+        with self._lock:
+            notes[host] = noted
+            notes.move_to_end(host)
+            if len(notes) > REMEMBERED:
+                notes.popitem(last=False)
+
+
+def _without_rules(answer: Page | Failure) -> Page | Failure:
+    """What was answered to robots.txt: where nothing is there for us, a page without rules."""
+    if isinstance(answer, Page) or reasons.look_up(answer.reason).again:
+        return answer
+    if answer.reason.startswith("http-4"):
+        return Page(answer.url, int(answer.reason.removeprefix("http-")))
+    return Page(answer.url, 404) if answer.reason == "bad-redirect" else answer

@@ -1,0 +1,6 @@
+"""stub"""
+
+from typing import Any
+
+
+def read(*a: Any) -> Any: ...
