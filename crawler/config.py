@@ -303,7 +303,9 @@ def render(settings: Settings) -> str:
         lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
         if isinstance(value, tuple | Mapping):
             plain = dict(value) if isinstance(value, Mapping) else list(value)
-            lines.append(f"{item.name}: {yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20)}")
+            # Not sorted: of `delays` the first that fits counts.
+            flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20)
+            lines.append(f"{item.name}: {flow}")
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
+from zlib import crc32
 
 from fleet import IN_FLIGHT, PATIENCE, Fleet, Machine
 from world import Links, kill
 
-from crawler.web import FlatWeb, TreeWeb, Web
+from crawler.web import Answer, FlatWeb, TreeWeb, Web
 from crawler.web_pages import Leaf
 
 FREEZE = 20.0  # seconds that the file server does not answer: longer than patience
@@ -40,6 +41,26 @@ class Braked(Web):
 
 class SlowTree(Braked, TreeWeb):
     """A tree with a brake."""
+
+
+class Strict(SlowTree):
+    """A tree whose hosts have rules: some ask for a longer delay, and some keep their robots.txt on one other host."""
+
+    RULES = "rules.example"
+
+    def longer(self, host: str) -> bool:
+        """Whether a host asks for a crawl-delay."""
+        return crc32(host.encode()) % 3 < 2 and host != self.RULES
+
+    def answer(self, host: str, path: str) -> Answer:
+        """Rules where there are some, or where they are."""
+        rules = Answer(200, (("Content-Type", "text/plain"),), b"User-agent: *\nCrawl-delay: 1.5\nDisallow: /closed\n")
+        if host == self.RULES:
+            return rules if path != "/robots.txt" else Answer(404)
+        if path != "/robots.txt" or not self.longer(host):
+            return super().answer(host, path)
+        there = f"http://{self.RULES}/{host}/robots.txt"
+        return rules if crc32(host.encode()) % 3 else Answer(302, (("Location", there),))
 
 
 class SlowFlat(Braked, FlatWeb):
