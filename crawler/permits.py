@@ -61,7 +61,7 @@ class Step:
     def wait(self, now: float) -> float:
         """Seconds until we look again for what an errand brings: seldom, when it takes long."""
         waited = now - self.sent
-        return max(1.0, min(waited / 4, 60.0)) if self.sent and waited < HOUR else 0.0
+        return max(1.0, min(waited / 4, 60.0)) if waited < HOUR else 0.0
 
 
 class Permits:
@@ -83,8 +83,12 @@ class Permits:
         host = urls.host(task.url)
         with self._lock:
             rules, read = self._rules.get(host, (None, 0.0))
+            is_under_way = host in self._steps
         if rules is not None and time.time() - read <= AGE:
             return rules
+        return None if is_under_way else self._look_up(task, host)
+
+    def _look_up(self, task: Try, host: str) -> Rules | Down | None:
         stored = self.desk.insist(self.store.robots, host)
         if stored is None or time.time() - stored.read > AGE:
             return None
@@ -104,9 +108,11 @@ class Permits:
         home = urls.spell("/robots.txt", urls.bare(task.url)) or task.url
         with self._lock:
             step = self._steps.get(host, Step(home))
-        wait = step.wait(time.monotonic())
-        if wait:
-            return wait
+        if step.sent:
+            rules = self._look_up(task, host)
+            wait = min(rules.delay, self.settings.max_delay) if rules else step.wait(time.monotonic())
+            if rules or wait:
+                return wait
         answer = self._get(home if step.sent else step.url)
         if isinstance(answer, Page) and answer.location is not None:
             step = replace(step, url=answer.url, hops=step.hops + 1)

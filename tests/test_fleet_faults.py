@@ -55,7 +55,7 @@ def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp
         strict = {host: gap for host, gap in shortest.items() if web.longer(host)}
         print(
             f"{dict(storm.events)}: shortest gap {min(shortest.values()):.3f} s of {len(f.log)} requests of "
-            f"{len(shortest)} hosts, {min(strict.values()):.3f} s where robots.txt asks for 1.5 s ({len(strict)} hosts), "
+            f"{len(shortest)} hosts, {min(strict.values()):.3f} s of {len(strict)} hosts that ask for 1.5 s, "
             f"{shortest[web.RULES]:.3f} s where the rules of others are ({len(f.asked(web.RULES))} requests)"
         )
         hasty = f.haste(delay) | {host: gap for host, gap in strict.items() if gap < 1.5}
