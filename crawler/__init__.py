@@ -4,7 +4,7 @@ The map. A module imports only from rows above its own (tests/test_imports.py ho
 next: it is the life of a URL.
 
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
-    addresses, urls, charset, terms        pure: spelling of URLs, public addresses, bytes to text, a request's terms
+    traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
     politeness, robots, parse              pure: a host's pace, its rules, a page's links

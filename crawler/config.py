@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Any
 
 import yaml
@@ -234,6 +235,14 @@ def terms(settings: Settings) -> Terms:
         connect_to=settings.connect_to,
         allow_private=settings.allow_private,
     )
+
+
+def delay_for(settings: Settings, host: str) -> float:
+    """The delay that the settings ask for at a host: that of the first pattern that is the host or matches it."""
+    for pattern, delay in settings.delays.items():
+        if pattern == host or fnmatchcase(host, pattern):  # an IPv6 address in brackets is no set of characters
+            return delay
+    return settings.delay
 
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}

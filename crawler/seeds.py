@@ -17,7 +17,7 @@ class Seeds:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
-        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude)
+        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
         self.narrow = settings.scope != "any"
         self._public = tuple(line for line in settings.headers if line.partition(":")[0].lower() in HARMLESS)
         self._headers = settings.headers

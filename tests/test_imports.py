@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
+    ["version", "errors", "records", "reasons", "addresses", "traps", "logs", "slate"],
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
