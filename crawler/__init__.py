@@ -13,7 +13,8 @@ next: it is the life of a URL.
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy
     trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done
     roster, control                        who is at work; an operator's word: stop, pause, resume
-    rehydrate, report, desk                the frontier made again; how a crawl stands; what a worker's visitors share
+    rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
+    desk                                   what a worker's visitors share
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress

@@ -68,6 +68,7 @@ _DATES = [
         rf"(?<!\d)(?<!\d-)([1-9]\d{{3}})-{_M}-{_D}(?!\d)",  # 2031-05-12
         rf"(?<=[/=]){_YEAR}-(?:{_M}|w\d\d|{_NAME}){_END}",  # 2031-05, 2031-w20
         rf"(?<!\d)[/=]{_YEAR}/(?:{_M}|{_NAME}){_END}",  # 2031/05, but not the tile 12/2031/10
+        rf"(?<!\d)[/=](2\d{{3}})/0[1-9]{_END}",  # 2999/05; 2999/10 may be the tenth page of a topic
         rf"[/=]{_NAME}[/_-]{_YEAR}{_END}",  # may-2031
         rf"(?<![\d.-]){_D}(?:-{_D}-|\.{_M}\.){_YEAR}(?![\d.-])",  # 12-05-2031, 12.05.2031
         rf"=\d\d?(?:/|%2f)\d\d?(?:/|%2f){_YEAR}(?!\d)",  # date=5/12/2031
@@ -95,6 +96,8 @@ _DATES_OF_CALENDARS = [
         rf"(?<!\d)(?:0?[1-9]|1[0-2]|{_NAME})[/_.-]{_SOON}{_END}",  # 5/2031
         rf"[/_-]{_SOON}{_M}{_D}(?!\d)",
         rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]{_SOON}(?:{_M})?(?![\w-])",  # cal/2031
+        rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]([2-9]\d{{3}})[/_-]\d\d?{_END}",  # cal/2999/5
+        rf"(?<!\d)([2-9]\d{{3}})-{_M}{_END}",
         rf"(?<![a-z])events[/=]{_SOON}(?![\w-])",
         rf"{_PARAMETER}(?:time|timestamp|ts|t|date|start){_IS}(\d{{9,11}})(?!\d)",
     )

@@ -21,7 +21,7 @@ ROWS = [
     ["shards"],
     ["roster"],
     ["control"],
-    ["rehydrate", "desk", "report", "doctor_mount"],
+    ["rehydrate", "desk", "report", "explain", "doctor_mount"],
     ["doctor_lobby", "doctor_speed", "doctor_alone"],
     ["doctor_pair"],
     ["doctor"],
