@@ -328,9 +328,11 @@ def _say_state(found: Facts) -> str:
 
 
 def _say_depth(found: Facts) -> str:
-    if found["state"] != NEVER_SEEN or found["depth_limit"] is None:
+    if found["state"] != NEVER_SEEN:
         return ""
-    return f"not known of a URL that was never seen; links are followed {found['depth_limit']} away from a seed"
+    limit = found["depth_limit"]
+    reach = "however far they are" if limit is None else f"up to {limit:,} away"
+    return f"not known of a URL that was never seen; links are followed {reach} from a seed"
 
 
 def _say_robots(robots: Facts) -> str:

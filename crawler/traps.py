@@ -38,14 +38,9 @@ def trap(url: str, rules: Collection[str], year: int) -> str | None:
 def _repeats(segments: list[str]) -> bool:
     if len(segments) - len(set(segments)) < OFTEN - 1:
         return False
-    counts = Counter(filter(None, segments))
-    return any(count >= OFTEN and not _is_tile(segment, count, segments) for segment, count in counts.items())
-
-
-def _is_tile(segment: str, count: int, segments: list[str]) -> bool:
-    """Whether three equal numbers stand in a row, as in the first tile of every map and in 11/11/11."""
-    first = segments.index(segment)
-    return segment.isdigit() and count == 3 and segments[first : first + 3] == [segment] * 3
+    # Short numbers may repeat: in the tiles of a map, in dates, in ids that are spread over folders digit by digit.
+    counted = (segment for segment in segments if segment and not (segment.isdigit() and len(segment) <= 3))
+    return max(Counter(counted).values(), default=0) >= OFTEN
 
 
 # ---- calendars
@@ -61,20 +56,29 @@ _END = "(?![0-9a-z]|-[a-z])"  # nor in the middle of a title: 2030-10-year-plan
 _PARAMETER = "[?&;](?:[^?&;=]*(?:[^?&;=a-z]|%5b|cal|get))?"  # and before its name: cal_, x[, %5B
 _IS = r"(?:\]|%5d)?="
 
-# Dates, whatever else is in the URL; the group is the year.
+# Dates, whatever else is in the URL; the group is the year. Looks behind come late: a pattern that begins with what is
+# rare is quickest.
 _DATES = [
     re.compile(pattern, re.ASCII)
     for pattern in (
-        rf"(?<!\d)(?<!\d-)([1-9]\d{{3}})-{_M}-{_D}(?!\d)",  # 2031-05-12
-        rf"(?<=[/=]){_YEAR}-(?:{_M}|w\d\d|{_NAME}){_END}",  # 2031-05, 2031-w20
-        rf"(?<!\d)[/=]{_YEAR}/(?:{_M}|{_NAME}){_END}",  # 2031/05, but not the tile 12/2031/10
-        rf"(?<!\d)[/=](2\d{{3}})/0[1-9]{_END}",  # 2999/05; 2999/10 may be the tenth page of a topic
-        rf"[/=]{_NAME}[/_-]{_YEAR}{_END}",  # may-2031
-        rf"(?<![\d.-]){_D}(?:-{_D}-|\.{_M}\.){_YEAR}(?![\d.-])",  # 12-05-2031, 12.05.2031
+        rf"([12]\d{{3}}|9999)(?<!\d....)(?<!\d-....)-{_M}-{_D}(?!\d)",  # 2031-05-12
+        rf"[/=]{_YEAR}-(?:{_M}|w\d\d|{_NAME}){_END}",  # 2031-05, 2031-w20
+        rf"[/=](?<!\d.){_YEAR}/(?:{_M}|{_NAME}){_END}",  # 2031/05, but not the tile 12/2031/10
+        rf"[/=](?<!\d.)(2\d{{3}})/0[1-9]{_END}",  # 2999/05; 2999/10 may be the tenth page of a topic
+        rf"[/=](?<!\d.){_YEAR}[/-]\d\d?[/-]\d\d?{_END}",  # 2031/5/12
+        rf"[/=]{_NAME}(?:[/_+-]|%20)?{_YEAR}{_END}",  # may-2031
+        rf"{_D}(?<![\d.-]..)(?:-{_D}-|\.{_M}\.){_YEAR}(?![\d.-])",  # 12-05-2031, 12.05.2031
+        rf"/(?:0[1-9]/{_D}|{_D}/0[1-9])/{_YEAR}{_END}",  # 12/05/2031; 12/10/2031 may be a tile
+    )
+]
+_DATES_OF_QUERIES = [
+    re.compile(pattern, re.ASCII)
+    for pattern in (
         rf"=\d\d?(?:/|%2f)\d\d?(?:/|%2f){_YEAR}(?!\d)",  # date=5/12/2031
-        rf"{_PARAMETER}(?:year|yr|jahr|annee|anno){_IS}(\d{{4}})(?!\d)",
+        rf"[?&;][^?&;=]*(?:year|yr|jahr|annee|anno){_IS}(\d{{4}})(?!\d)",
         rf"^[^?]*\?(?!(?:.*&)?x=)(?:.*&)?y={_YEAR}(?!\d)",  # y=2031, unless it is the place of a tile
-        rf"{_PARAMETER}(?:date|datum|dat|month|monat|mois|ym|m){_IS}(\d{{4}})-?{_M}(?:-?{_D})?(?!\d)",
+        rf"[?&;][^?&;=]*(?:date|datum|month){_IS}(\d{{4}})-?{_M}(?:-?{_D})?(?!\d)",
+        rf"{_PARAMETER}(?:dat|ym|m){_IS}(\d{{4}}){_M}(?:{_D})?(?!\d)",
         rf"{_PARAMETER}(?:day|d|from|to|start|end|since|until|when){_IS}(\d{{4}}){_M}{_D}(?!\d)",
     )
 ]
@@ -92,17 +96,17 @@ _SOON = r"((?:19|20|21)\d\d)"
 _DATES_OF_CALENDARS = [
     re.compile(pattern, re.ASCII)
     for pattern in (
-        rf"(?<!\d){_SOON}[/_-](?:w?\d\d?|{_NAME}){_END}",  # 2031/5
-        rf"(?<!\d)(?:0?[1-9]|1[0-2]|{_NAME})[/_.-]{_SOON}{_END}",  # 5/2031
+        rf"{_SOON}(?<!\d....)[/_-](?:w?\d\d?|{_NAME}){_END}",  # 2031/5
+        rf"(?<!\d)(?:\d\d?|{_NAME})[/_.-]{_SOON}{_END}",  # 5/2031
         rf"[/_-]{_SOON}{_M}{_D}(?!\d)",
         rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]{_SOON}(?:{_M})?(?![\w-])",  # cal/2031
         rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]([2-9]\d{{3}})[/_-]\d\d?{_END}",  # cal/2999/5
-        rf"(?<!\d)([2-9]\d{{3}})-{_M}{_END}",
-        rf"(?<![a-z])events[/=]{_SOON}(?![\w-])",
+        rf"([2-9]\d{{3}})(?<!\d....)-{_M}{_END}",
+        r"(?<![a-z])events[/=]((?:20[2-9]|21\d)\d)(?![\w-])",  # events/1950 is the id of one, or history
         rf"{_PARAMETER}(?:time|timestamp|ts|t|date|start){_IS}(\d{{9,11}})(?!\d)",
     )
 ]
-_COUNTER = re.compile(rf"(?:{_PARAMETER}|/)month(?:\]|%5d)?[=/]-?(?!{_YEAR})\d{{3,}}(?!\d)", re.ASCII)
+_COUNTER = re.compile(rf"(?:[?&;/\[]|%5b)(?:cal[_-]?)?month(?:\]|%5d)?[=/]-?(?!{_YEAR})\d{{3,}}(?!\d)", re.ASCII)
 
 
 def _is_endless(text: str, year: int) -> bool:
@@ -111,7 +115,8 @@ def _is_endless(text: str, year: int) -> bool:
         return False
     beside = _has_word_of_calendars(text)
     first = year - BACK if beside else 0
-    for pattern in _DATES + _DATES_OF_CALENDARS if beside else _DATES:
+    queries = _DATES_OF_QUERIES if "?" in text else []
+    for pattern in [*_DATES, *queries, *(_DATES_OF_CALENDARS if beside else [])]:
         if any(not first <= _to_year(found) <= year + AHEAD for found in pattern.findall(text)):
             return True
     return _COUNTER.search(text) is not None
@@ -120,7 +125,9 @@ def _is_endless(text: str, year: int) -> bool:
 def _has_strange_number(text: str, year: int) -> bool:
     """Whether it is worth a closer look: most links have no number that could be a year far from this one."""
     near = range(year - BACK, year + AHEAD + 1)
-    return "month" in text or any(int(run[:4]) not in near or len(run) > 8 for run in _NUMBERS.findall(text))
+    runs = _NUMBERS.findall(text)
+    dates = any(len(run) in (4, 6, 8) and int(run[:4]) not in near for run in runs)
+    return dates or "month" in text or any(9 <= len(run) <= 11 for run in runs)
 
 
 def _has_word_of_calendars(text: str) -> bool:
@@ -141,8 +148,7 @@ _ID = (
 )
 _SESSION = re.compile(
     r"(?i:phpsessid|jsessionid|aspsessionid\w*|asp\.net_sessionid|cfid|cftoken)(?:=.*)?"
-    r"|(?i:sid|psid|phpsid|oscsid|xtcsid|modsid|zenid|sess|sessid|sessionid|session_id|session-id|sessiontoken)"
-    rf"={_ID}"
+    rf"|(?i:(?:php|osc|xtc|mod)?s(?:ess(?:ion)?)?[_-]?id|sess|zenid|sess(?:ion)?[_-]?(?:key|token))={_ID}"
     r"|(?i:s|session)=[0-9a-fA-F]{32,}",
     re.ASCII,
 )

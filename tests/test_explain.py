@@ -179,7 +179,7 @@ RULES: list[tuple[dict[str, object], str, str | None, str]] = [
     ({"connect_to": []}, "http://[::1]:8000/", "private-address", "private network"),
     ({"connect_to": [], "allow_private": True}, "http://127.0.0.1/", None, "nothing keeps it out"),
     ({"connect_to": ["[::1]:8000:[::1]:80"]}, "http://[::1]:8000/", None, "nothing keeps it out"),
-    ({"depth": 3}, f"{A}/x", None, "links are followed 3 away from a seed"),
+    ({"depth": 3}, f"{A}/x", None, "links are followed up to 3 away from a seed"),
 ]
 
 
