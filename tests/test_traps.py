@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from world import Links, world
 
 from crawler import urls
 from crawler.config import Settings
+from crawler.web_pages import Leaf
 
 YEAR = 2026
 HEX = "0f3c9a7b5d1e2f4a6b8c0d2e4f6a8b0c"
@@ -343,3 +346,21 @@ def test_why_a_url_has_no_spelling_is_said_without_its_secrets(url: str, words: 
     assert urls.spell(url) is None
     assert words in urls.why_not(url)
     assert "secret" not in urls.why_not(url)
+
+
+class Endless(Links):
+    """A calendar that can be turned for ever in both directions, and a page whose link grows its own path."""
+
+    def leaf(self, url: str) -> Leaf | None:
+        if "/calendar/" in url:
+            year = int(url.rpartition("/")[2])
+            return Leaf(tuple(self.url(f"/calendar/01/{turned}") for turned in range(year - 9, year + 10)))
+        return Leaf((url + "a/b/",)) if url.endswith("/b/") else super().leaf(url)
+
+
+def test_a_crawl_of_an_endless_site_comes_to_its_end(tmp_path: Path) -> None:
+    year = time.gmtime().tm_year
+    with world(Endless({"/": [f"/calendar/01/{year}", "/b/"]}), tmp_path) as w:
+        w.crawl("--scope", "host")
+        paths = {url.removeprefix("http://a.example/") for url in w.urls()}
+        assert paths == {"", "b/", "b/a/b/", *(f"calendar/01/{near}" for near in range(year - 30, year + 3))}
