@@ -4,7 +4,7 @@ The map. A module imports only from rows above its own (tests/test_imports.py ho
 next: it is the life of a URL.
 
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
-    addresses, urls, charset, terms        pure: spelling of URLs, public addresses, bytes to text, a request's terms
+    traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
     politeness, robots, parse              pure: a host's pace, its rules, a page's links
@@ -13,7 +13,8 @@ next: it is the life of a URL.
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy
     trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done
     roster, control                        who is at work; an operator's word: stop, pause, resume
-    rehydrate, report, desk                the frontier made again; how a crawl stands; what a worker's visitors share
+    rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
+    desk                                   what a worker's visitors share
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, rehydrate, report, urls
+from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -27,6 +27,7 @@ EXAMPLES = {
     "run": "example: crawler run /mnt/shared/crawl https://example.org/ --scope host --depth 3",
     "add": "example: crawler add /mnt/shared/crawl https://example.org/news/",
     "status": "example: crawler status /mnt/shared/crawl --json | jq .waiting",
+    "explain": "example: crawler explain /mnt/shared/crawl https://example.org/news/",
     "pause": "example: crawler pause /mnt/shared/crawl",
     "resume": "example: crawler resume /mnt/shared/crawl",
     "stop": "example: crawler stop /mnt/shared/crawl",
@@ -114,6 +115,9 @@ def parser() -> Parser:
     status = _command(commands, "status", "how a crawl stands", show_status)
     status.add_argument("--json", action="store_true", help="for scripts")
     status.add_argument("-v", "--verbose", action="store_true", help="show each worker, however many there are")
+    explained = _command(commands, "explain", "what became of a URL, and which rule decided", show_explanation)
+    explained.add_argument("url", metavar="URL", help="in any spelling")
+    explained.add_argument("--json", action="store_true", help="for scripts")
     _command(commands, "pause", "have all machines stop asking hosts, until `resume`", run_pause)
     _command(commands, "resume", "have all machines go on after `pause`", run_resume)
     _command(commands, "stop", "have all machines that are at work end in good order, and wait for them", run_stop)
@@ -289,6 +293,14 @@ def show_status(options: argparse.Namespace) -> int:
     """`crawler status`."""
     found = report.status(open_store(options.store))
     print(json.dumps(found) if options.json else report.as_text(found, options.verbose))
+    return errors.OVER
+
+
+def show_explanation(options: argparse.Namespace) -> int:
+    """`crawler explain`."""
+    check_root(options.store, "explain")
+    found = explain.explain(open_store(options.store), options.url)
+    print(json.dumps(found) if options.json else explain.as_text(found))
     return errors.OVER
 
 

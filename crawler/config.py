@@ -221,11 +221,6 @@ class Settings:
     patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
 
 
-def delay_for(settings: Settings, host: str) -> float:
-    """The delay of a host: that of the first pattern in `delays` that fits it, or `delay`."""
-    return next((delay for pattern, delay in settings.delays.items() if fnmatchcase(host, pattern)), settings.delay)
-
-
 def names_somebody(settings: Settings) -> bool:
     """Whether a host that is asked can find out whom to complain to: by an address in the user agent, or by From."""
     return bool(re.search(r"https?://|\S@\S", settings.user_agent)) or any(
@@ -247,6 +242,14 @@ def terms(settings: Settings) -> Terms:
         connect_to=settings.connect_to,
         allow_private=settings.allow_private,
     )
+
+
+def delay_for(settings: Settings, host: str) -> float:
+    """The delay that the settings ask for at a host: that of the first pattern that is the host or matches it."""
+    for pattern, delay in settings.delays.items():
+        if pattern == host or fnmatchcase(host, pattern):  # an IPv6 address in brackets is no set of characters
+            return delay
+    return settings.delay
 
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}

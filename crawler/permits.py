@@ -20,7 +20,7 @@ from typing import TypeVar
 from crawler import reasons, urls
 from crawler.config import Settings
 from crawler.desk import Desk
-from crawler.records import Failure, Page, Try
+from crawler.records import REDIRECTS, Failure, Page, Try
 from crawler.robots import Rules
 from crawler.seeds import Seeds
 from crawler.store import Robots
@@ -90,7 +90,7 @@ class Permits:
 
     def _look_up(self, task: Try, host: str) -> Rules | Down | None:
         stored = self.desk.insist(self.store.robots, host)
-        if stored is None or time.time() - stored.read > AGE:
+        if stored is None or stored.status in REDIRECTS or time.time() - stored.read > AGE:
             return None
         return self._remember(task, host, stored)
 
@@ -124,12 +124,18 @@ class Permits:
         target = urls.spell(answer.location or "", step.url, ())
         if target is None or step.hops > HOPS:
             return self._take(task, host, Page(answer.url, 404))  # it says no more than no file does
+        self._leave_a_trace(host, answer.status)
         if urls.host(target) == host:
             self._note(self._steps, host, Step(target, step.hops))
         else:
             self.frontier.hand_over([self._errand(task, target, host, step.hops)])
             self._note(self._steps, host, replace(step, hops=0, sent=time.monotonic()))
         return answer
+
+    def _leave_a_trace(self, host: str, status: int) -> None:
+        """Whoever has this host after us must see that it was asked, though there are no rules to show for it yet."""
+        if self.desk.insist(self.store.robots, host) is None:
+            self.desk.insist(self.store.put_robots, host, Robots(time.time(), status, b""))
 
     def _errand(self, task: Try, target: str, host: str, hops: int) -> Try:
         return Try(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, hops=hops)
@@ -159,7 +165,7 @@ class Permits:
         """After as many tries as a URL has, the host is given up: its other URLs are refused without asking."""
         failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
         old = self.desk.insist(self.store.robots, host)
-        if old is not None and old.status < 500:
+        if old is not None and old.status < 500 and old.status not in REDIRECTS:
             self._remember(task, host, replace(old, read=time.time() - AGE + HOUR))
             return failure
         with self._lock:

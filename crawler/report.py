@@ -24,7 +24,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     roster = look(store.files, settings, again)
     counters = roster.counters
     alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
-    refusals: Counter[str] = sum((Counter(found.get("refusals", {})) for found in counters), Counter())
+    refusals = _sum(counters, "refusals")
     busiest: Counter[str] = Counter()
     for found in counters:
         for host, pages in found.get("busiest", ()):
@@ -33,6 +33,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
         "store": str(store.root),
         **{name: sum(found.get(name, 0) for found in counters) for name in TOTALS},
         "refusals": dict(refusals.most_common()),
+        "traps": dict(_sum(counters, "traps").most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else _backlog(store, settings.shards),
         "paused": is_paused(store.files),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
@@ -40,6 +41,11 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
         "workers": roster.workers,
         "busiest": dict(busiest.most_common(10)),
     }
+
+
+def _sum(counters: list[Facts], name: str) -> Counter[str]:
+    """What all workers have counted under a name, by reason or rule."""
+    return sum((Counter(found.get(name, {})) for found in counters), Counter())
 
 
 def _backlog(store: Store, shards: int) -> int:
@@ -60,8 +66,8 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         _states("machines", found["machines"]),
         _states("workers", found["workers"]),
     ]
-    if found["cut"]:
-        lines.insert(4, f"{'cut':<10}{found['cut']:>12,}   beyond max_per_host")
+    if found["cut"] or found["traps"]:
+        lines.insert(4, _cut(found))
     if found["paused"]:
         lines.append(f"{'paused':<10}{'yes':>12}   `crawler resume {printable(found['store'])}` goes on")
     lines += _crews(found, verbose)
@@ -69,6 +75,17 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         lines.append("busiest hosts")
         lines += [f"  {pages:>8,}  {printable(host)}" for host, pages in found["busiest"].items()]
     return "\n".join(lines)
+
+
+def _cut(found: dict[str, Any]) -> str:
+    """What was left out without a refusal; of a link with a session id only the id was."""
+    traps = {rule: count for rule, count in found["traps"].items() if rule != "session"}
+    told = [f"{printable(rule)} {count:,}" for rule, count in traps.items()]
+    if found["cut"]:
+        told.append(f"beyond max_per_host {found['cut']:,}")
+    if "session" in found["traps"]:
+        told.append(f"session {found['traps']['session']:,} (only the id)")
+    return f"{'cut':<10}{sum(traps.values()) + found['cut']:>12,}   {', '.join(told)}"
 
 
 def _states(noun: str, members: list[Facts]) -> str:

@@ -87,11 +87,28 @@ def look(files: Files, settings: Settings, again: bool = True) -> Roster:
     silent = [worker for worker in workers if worker["state"] == SILENT]
     if silent and again:
         time.sleep(1.5 * settings.pulse)
+        with suppress(StoreError):
+            files.freshen("workers")
         _look_again(files, silent)
     for worker in workers:
         del worker["pulse"]
     workers.sort(key=lambda worker: (worker["state"], worker["machine"], worker["id"]))
     return Roster(_machines(files, workers, clock), workers, counters)
+
+
+def find(files: Files, settings: Settings, id: str) -> Facts:
+    """One worker, by reading alone: its age is by our own clock, and if it seems silent, it is looked at once more."""
+    pulses = [pulse for pulse in map(Pulse.of, files.names("workers")) if pulse and pulse.id == id]
+    pulse = max(pulses, key=lambda pulse: pulse.beat, default=Pulse(id, 0))
+    found: Facts = {}
+    with suppress(ValueError, TypeError):
+        found = dict(json.loads(files.get(pulse.name) or b"{}"))
+    worker = _worker(files, {**found, "pulse": pulse}, time.time(), settings.patience)
+    worker["state"] = worker["state"] if pulses else SILENT  # somebody removed its file
+    if worker["state"] == SILENT:
+        time.sleep(1.5 * settings.pulse)
+        _look_again(files, [worker])
+    return worker
 
 
 def _clock(files: Files) -> float:
@@ -126,8 +143,6 @@ def _number(found: Facts, name: str) -> int | float:
 
 def _look_again(files: Files, silent: list[Facts]) -> None:
     """A clock may be wrong; a pulse that goes on is not."""
-    with suppress(StoreError):
-        files.freshen("workers")
     pulses = filter(None, map(Pulse.of, files.names("workers")))
     now = {pulse.id: pulse for pulse in sorted(pulses, key=lambda pulse: (pulse.beat, pulse.mark))}
     for worker in silent:

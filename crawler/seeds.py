@@ -31,7 +31,7 @@ class Seeds:
         self.settings = settings
         self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed
         self._lock = threading.Lock()
-        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude)
+        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
         self.narrow = settings.scope != "any"
         self._public = tuple(line for line in settings.headers if line.partition(":")[0].lower() in HARMLESS)
         self._headers = settings.headers
@@ -68,7 +68,7 @@ class Seeds:
     def widen(self, seeds: Iterable[str]) -> None:
         """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust."""
         for url in seeds:
-            if self.narrow and url not in self._widened and not self.scope.admits(url):
+            if self.narrow and url not in self._widened and self.scope.refuses(url) == "scope":
                 self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
                 self.scope.add(url)
                 self._widened.add(url)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha224
 
 from ada_url import join_url, normalize_url
 from publicsuffixlist import PublicSuffixList
+
+from crawler.traps import TRAPS as TRAPS
+from crawler.traps import trap as trap
+from crawler.traps import without_ids
 
 # The version of the spelling rules. A key is a hash of a spelling: whoever changes a rule changes keys.
 SPELLING = 1
@@ -18,6 +23,7 @@ MAX_URL = 2000
 MAX_INPUT = 16_000
 MAX_HOST = 253
 MAX_NETLOC = 255
+YEAR_IS_KNOWN = 600.0  # seconds for which the year is not looked up again
 
 # Query parameters that say where a reader came from, and never which page they see.
 TRACKING: tuple[str, ...] = (
@@ -43,9 +49,6 @@ TRACKING: tuple[str, ...] = (
 )
 _TRACKING = frozenset(TRACKING)
 
-# What can keep a crawler on one site for ever; each is a rule that may be switched off.
-TRAPS = ("long", "repeat", "deep", "calendar", "session")
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PORT = re.compile(r":[0-9]+\Z")
 # The standard lets a host be `..`, `*`, `$home` or `;x`; ours becomes a folder. The groups are a name, an
@@ -69,6 +72,26 @@ def spell(url: str, base: str | None = None, tracking: Collection[str] = _TRACKI
         path = _untracked(path, tracking)
     spelled = f"{scheme}://{place}/{path}"
     return spelled if len(spelled) <= MAX_URL else None
+
+
+def why_not(url: str) -> str:
+    """Return, in words, why a URL has no spelling; nothing of the URL is in them but its scheme."""
+    if len(url) > MAX_INPUT:
+        return f"it is longer than {MAX_INPUT:,} characters"
+    scheme, _, rest = _standard(url, None).partition(":")
+    if not scheme:
+        return "no browser would go there: it has no scheme, or a host or a port that is none"
+    if scheme not in ("http", "https"):
+        return f"its scheme is {scheme}, and only http and https are asked"
+    if _folder(rest[2:].partition("/")[0].rpartition("@")[2][: MAX_NETLOC + 2]) is None:
+        return "its host is neither a name nor an address that we ask"
+    return f"it is longer than {MAX_URL:,} characters"
+
+
+def without_session(url: str) -> str:
+    """Return a spelled URL without session ids, spelled again."""
+    bare = without_ids(url)
+    return url if bare == url else spell(bare, tracking=()) or url
 
 
 _SAFE = re.compile(rf"https?://(?:(?!-){_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?::[1-9][0-9]{{0,4}})?/[!-~]*")
@@ -190,7 +213,7 @@ def _suffixes() -> PublicSuffixList:
 
 
 class Scope:
-    """Which links are followed: those near a seed, as near as `kind` says, and by include and exclude."""
+    """Which links are followed: those near a seed, as near as `kind` says, by include and exclude, and no traps."""
 
     def __init__(
         self,
@@ -198,12 +221,15 @@ class Scope:
         seeds: Iterable[str] = (),
         include: Iterable[str | re.Pattern[str]] = (),
         exclude: Iterable[str | re.Pattern[str]] = (),
+        traps: Iterable[str] = (),
     ) -> None:
         """Take spelled seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
         self._places = KINDS[kind]
         self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
         self._include = [re.compile(pattern) for pattern in include]
         self._exclude = [re.compile(pattern) for pattern in exclude]
+        self._traps = frozenset(traps)
+        self._year, self._year_until = 0, 0.0
         for seed in seeds:
             self.add(seed)
 
@@ -217,12 +243,25 @@ class Scope:
         return self.refuses(url) is None
 
     def refuses(self, url: str) -> str | None:
-        """Return what keeps a URL out."""
+        """Return what keeps a spelled URL out: "scope", "include", "exclude", the name of a trap, or None."""
         if self._marks.isdisjoint(self._places(url)):
             return "scope"
         if self._include and not any(pattern.search(url) for pattern in self._include):
             return "include"
-        return "exclude" if any(pattern.search(url) for pattern in self._exclude) else None
+        if any(pattern.search(url) for pattern in self._exclude):
+            return "exclude"
+        return trap(url, self._traps, self._this_year()) if self._traps else None
+
+    @property
+    def places(self) -> list[str]:
+        """The places that seeds have marked: pages, folders, hosts or domains, as the kind has it."""
+        return sorted(self._marks)
+
+    def _this_year(self) -> int:
+        now = time.monotonic()
+        if now >= self._year_until:
+            self._year, self._year_until = time.gmtime().tm_year, now + YEAR_IS_KNOWN
+        return self._year
 
 
 # Each kind names the places that a URL is in, the nearest last. A seed marks its nearest place, and a URL in
@@ -262,7 +301,3 @@ KINDS: dict[str, Callable[[str], Iterable[str]]] = {
     "domain": _domain,
     "any": _anywhere,
 }
-
-
-def without_session(url: str) -> str:
-    return url

@@ -201,6 +201,21 @@ def test_an_empty_file_is_all_defaults() -> None:
     assert Settings(**config.parse("# nothing\n", "crawl.yaml")) == Settings()
 
 
+def test_the_first_pattern_that_matches_a_host_says_its_delay() -> None:
+    given = {"delay": 2, "delays": {"slow.example.org": "1m", "*.Example.org": 5, "*:8080": 0, "[::1]": 3}}
+    settings = Settings(**config.check(given, "crawl.yaml"))
+    hosts = {
+        "slow.example.org": 60.0,
+        "www.example.org": 5.0,
+        "a.b.example.org": 5.0,
+        "www.example.org:8080": 0.0,
+        "example.org": 2.0,
+        "[::1]": 3.0,
+    }
+    assert {host: config.delay_for(settings, host) for host in hosts} == hosts
+    assert config.delay_for(Settings(), "example.org") == Settings().delay
+
+
 def test_set_reads_its_value_as_yaml() -> None:
     assert config.pair("delay=2s") == ("delay", "2s")
     assert config.pair("depth=null") == ("depth", None)

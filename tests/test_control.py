@@ -362,3 +362,14 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
 
 def test_one_page_two_pages() -> None:
     assert [many(count, "page") for count in (0, 1, 2, 1000)] == ["0 pages", "1 page", "2 pages", "1,000 pages"]
+
+
+def test_status_tells_in_one_line_what_was_cut_and_by_which_rule(resting: Path) -> None:
+    assert "cut" not in crawler("status", str(resting))
+    counted = [{"traps": {"repeat": 5, "session": 7}, "cut": 5}, {"traps": {"repeat": 7, "calendar": 1014}}, {}]
+    for number, counters in enumerate(counted):
+        (resting / "workers" / f"w{number}@000009.end").write_text(json.dumps(counters))
+    found = json.loads(crawler("status", str(resting), "--json"))
+    assert (found["cut"], found["traps"]) == (5, {"calendar": 1014, "repeat": 12, "session": 7})
+    line = "cut              1,031   calendar 1,014, repeat 12, beyond max_per_host 5, session 7 (only the id)"
+    assert line in crawler("status", str(resting)).splitlines()

@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
+    ["version", "errors", "records", "reasons", "addresses", "traps", "logs", "slate"],
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse", "sitemap"],
     ["store", "table", "fetch_curl", "fetch_requests"],
@@ -21,7 +21,7 @@ ROWS = [
     ["shards"],
     ["roster"],
     ["control"],
-    ["rehydrate", "desk", "report", "doctor_mount"],
+    ["rehydrate", "desk", "report", "explain", "doctor_mount"],
     ["doctor_lobby", "doctor_speed", "doctor_alone"],
     ["doctor_pair"],
     ["doctor"],
