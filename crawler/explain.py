@@ -65,7 +65,7 @@ def explain(store: Store, given: str) -> Facts:
         **(fate or {"state": NEVER_SEEN}),
         "depth_limit": settings.depth,
         "robots": robots,
-        "delay": _delay(settings, urls.host(url), robots),
+        "delay": config.delay_for(settings, urls.host(url), robots.get("crawl_delay", 0.0) if settings.robots else 0.0),
     }
     rule, why = _decided(store, settings, found)
     return {**found, "rule": rule, "why": why}
@@ -185,11 +185,6 @@ def _robots(store: Store, settings: Settings, url: str) -> Facts:
     rules = Rules(known.body, settings.user_agent)
     allowed = rules.allow(url.partition("#")[0])
     return {**facts, "read": utc(known.read), "status": known.status, "allowed": allowed, "crawl_delay": rules.delay}
-
-
-def _delay(settings: Settings, host: str, robots: Facts) -> float:
-    wanted = robots.get("crawl_delay", 0.0) if settings.robots else 0.0
-    return max(config.delay_for(settings, host), min(wanted, settings.max_delay))
 
 
 # ---- which rule decided

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from crawler import reasons, urls
+from crawler import config, reasons, urls
 from crawler.config import Settings
 from crawler.desk import Desk
 from crawler.records import REDIRECTS, Failure, Page, Try
@@ -110,7 +110,7 @@ class Permits:
             step = self._steps.get(host, Step(home))
         if step.sent:
             rules = self._look_up(task, host)
-            wait = min(rules.delay, self.settings.max_delay) if rules else step.wait(time.monotonic())
+            wait = config.delay_for(self.settings, host, rules.delay) if rules else step.wait(time.monotonic())
             if rules or wait:
                 return wait
         answer = self._get(home if step.sent else step.url)

@@ -11,7 +11,7 @@ from crawler.logs import many, printable
 from crawler.roster import ALIVE, ENDED, Facts, look
 from crawler.store import Store
 
-TOTALS = ("pages", "redirects", "retries", "bytes", "cut")
+TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
 FEW = 8  # workers that are shown one by one without being asked for
 
 
@@ -68,6 +68,8 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     ]
     if found["cut"] or found["traps"]:
         lines.insert(4, _cut(found))
+    if found["sitemaps"]:
+        lines.insert(2, f"{'sitemaps':<10}{found['sitemaps']:>12,}")
     if found["paused"]:
         lines.append(f"{'paused':<10}{'yes':>12}   `crawler resume {printable(found['store'])}` goes on")
     lines += _crews(found, verbose)

@@ -280,8 +280,7 @@ class Worker:
         Where a host is split over workers, each waits as much longer as there are of them.
         """
         rules = self.permits.known(host)
-        wanted = min(rules.delay, self.settings.max_delay) if rules else 0.0
-        delay = max(config.delay_for(self.settings, host), wanted)
+        delay = config.delay_for(self.settings, host, rules.delay if rules else 0.0)
         return delay if self.settings.spread == "host" else delay * self.house.shards.crowd_at_work()
 
 
