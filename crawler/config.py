@@ -246,12 +246,9 @@ def terms(settings: Settings) -> Terms:
 
 def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
     """The delay of a host: that of the first pattern that is it or matches it, or the longer one that it asks for."""
-    for pattern, delay in settings.delays.items():
-        if pattern == host or fnmatchcase(host, pattern):  # an IPv6 address in brackets is no set of characters
-            break
-    else:
-        delay = settings.delay
-    return max(delay, min(wanted, settings.max_delay))
+    # An IPv6 address in brackets is no set of characters.
+    fits = (delay for pattern, delay in settings.delays.items() if pattern == host or fnmatchcase(host, pattern))
+    return max(next(fits, settings.delay), min(wanted, settings.max_delay))
 
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
