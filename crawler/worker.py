@@ -36,6 +36,7 @@ REMEMBERED = 2000  # hosts whose rules are kept in memory
 ROBOTS_AGE = 24 * 3600.0
 HOPS = 5  # redirects of a robots.txt that are followed
 FREELY = Rules(b"", "*")
+UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
 
 
@@ -64,6 +65,7 @@ class Worker:
         self.frontier = house.frontier
         self.seeds = seeds
         self.fetcher = Fetcher(config.terms(settings))
+        house.let_go = self.fetcher.let_go
         self.wants = wants(settings)
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._down: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
@@ -106,6 +108,7 @@ class Worker:
         except (Stopped, StoreError):
             raise
         except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
+            self.house.be_equipped()
             log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
             self.house.refuse(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, FREELY, Failure(task.url, "fault"))
@@ -132,7 +135,14 @@ class Worker:
     def _get(self, url: str) -> Page | Failure:
         host = urls.host(url)
         self.house.be_sure()
-        return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
+        answer = self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
+        return self._fairly(answer)
+
+    def _fairly(self, answer: Page | Failure) -> Page | Failure:
+        """An answer, unless nothing was asked because we could open no connection: then the URL goes back."""
+        if isinstance(answer, Failure) and answer.reason in UNASKED:
+            self.house.be_equipped()
+        return answer
 
     # ---- 2. what the host allows
 
@@ -198,7 +208,8 @@ class Worker:
     def _follow(self, url: str) -> Page | Failure:
         for _ in range(HOPS + 1):
             self.house.be_sure()
-            answer = self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
+            private = self.seeds.names(urls.host(url))
+            answer = self._fairly(self.fetcher.get(url, private=private, types=(), cut=LONGEST))
             if isinstance(answer, Failure) or answer.location is None:
                 return answer
             target = urls.spell(answer.location, url)
