@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from world import (
     QUICK,
     Links,
     World,
+    crawler,
     end,
     is_dead,
     kill,
@@ -329,25 +331,91 @@ def test_a_read_only_mount_is_named_and_can_still_be_looked_at(tmp_path: Path, m
         assert "Read-only file system" in w.crawl(code=5)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-@pytest.mark.parametrize(
-    ("small", "large"), [("size=600k", "size=100m"), ("size=50m,nr_inodes=300", "nr_inodes=100000")]
-)
-def test_a_disk_that_fills_up_stops_the_crawl_which_goes_on_when_there_is_room(
-    tmp_path: Path, small: str, large: str
-) -> None:
-    disk = tmp_path / "disk"
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """A tmpfs of this size."""
+    disk = folder / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", small, "tmpfs", disk]).returncode:
-        pytest.skip("this root may not mount a small tmpfs")
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk]).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
     try:
-        with world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
-            w.root = disk / "store"
-            assert "no room in the store" in w.crawl(code=6)
-            assert w.urls()
-            assert half_files(w) == []
-            subprocess.run(["mount", "-o", f"remount,{large}", disk], check=True)
-            w.run()
-            assert w.differences() == []
+        yield disk
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def grow(disk: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)
+
+
+NO_RESERVE = ["-s", "min_free=0", "-s", "min_inodes=0"]
+SMALL_DISKS = {
+    "few bytes": ("size=3m", "size=100m", ["-s", "min_free=2M"], "min_free is 2M"),
+    "few inodes": (
+        "size=50m,nr_inodes=500",
+        "nr_inodes=100000",
+        ["-s", "min_free=1M", "-s", "min_inodes=200"],
+        "min_inodes is 200",
+    ),
+    "no bytes": ("size=600k", "size=100m", NO_RESERVE, "No space left on device"),
+    "no inodes": ("size=50m,nr_inodes=300", "nr_inodes=100000", NO_RESERVE, "No space left on device"),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_DISKS)
+def test_a_disk_that_fills_up_pauses_the_crawl_which_goes_on_by_itself_when_there_is_room(
+    tmp_path: Path, kind: str
+) -> None:
+    small, large, settings, words = SMALL_DISKS[kind]
+    with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+        w.root = disk / "store"
+        process = w.start(*w.web.seeds(), *settings)
+        line = wait_for_line(process, "pausing: ")
+        assert words in line
+        wait_for(lambda: stands_still(w))
+        assert half_files(w) == []
+        assert w.status()["pages"] < len(w.web.expected().pages)
+        kept = len(w.urls())
+        assert kept
+        before = {path.name for path in (w.root / "workers").iterdir()}
+        wait_for(lambda: not before & {path.name for path in (w.root / "workers").glob("*@*")})  # the pulse goes on
+        grow(disk, large)
+        printed = end(process)
+        assert "pausing" not in printed, "it is said once"
+        assert printed.count("going on: there is room in the store again") == 1
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}, "what was in flight was kept"
+        assert list(w.root.glob(".*-*")) == [], "nothing is left of the looks for room"
+
+
+@pytest.mark.parametrize("kind", SMALL_DISKS)
+@pytest.mark.parametrize("how", ["sigterm", "crawler stop"])
+def test_a_stop_while_there_is_no_room_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
+    small, large, settings, _ = SMALL_DISKS[kind]
+    with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+        w.root = disk / "store"
+        process = w.start(*w.web.seeds(), *settings)
+        wait_for_line(process, "pausing: ")
+        wait_for(lambda: stands_still(w))
+        if how == "sigterm":
+            process.terminate()
+        else:
+            crawler("stop", str(w.root))
+        end(process, 3)
+        assert {name.name.split("@")[1] for name in (w.root / "shards").iterdir()} == {"free"}
+        assert {name.name.rpartition(".")[2] for name in (w.root / "workers").iterdir()} == {"end"}
+        assert half_files(w) == []
+        grow(disk, large)
+        w.run()
+        assert w.differences() == []
+
+
+def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "size=50m,nr_inodes=300") as disk, world(Links({"/": []}), tmp_path) as w:
+        w.root = disk / "store"
+        w.crawl(*NO_RESERVE)
+        for number in range(300):
+            with suppress(OSError):
+                (disk / f"filler{number}").touch()
+        assert "no room in the store" in crawler("add", str(w.root), "http://b.example/", code=6)
+        assert "no room in the store" in w.run("http://b.example/", code=6)
