@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -419,3 +420,85 @@ def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path
                 (disk / f"filler{number}").touch()
         assert "no room in the store" in crawler("add", str(w.root), "http://b.example/", code=6)
         assert "no room in the store" in w.run("http://b.example/", code=6)
+
+
+@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+def test_a_worker_that_can_open_no_files_costs_no_page_and_goes_on_when_it_can(tmp_path: Path, fetcher: str) -> None:
+    with world(TreeWeb(hosts=8, fanout=4, depth=4, delay=0.05), tmp_path) as w:
+        process = w.start(*w.web.seeds(), "-s", f"fetcher={fetcher}", "-s", "retries=0")
+        w.until(40)
+        limit_files(process, 10)
+        assert "ulimit -n" in wait_for_line(process, "pausing: ")
+        wait_for(lambda: stands_still(w))
+        assert len(asked_for(w)) < len(w.web.expected().pages)
+        limit_files(process, 1000)
+        assert "going on: files can be opened again" in end(process)
+        assert w.urls("errs") == set(), "no host was blamed"
+        assert w.differences() == []
+
+
+def test_a_limit_of_files_that_is_just_too_low_costs_no_page(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=30, fanout=4, depth=2), tmp_path) as w:
+        process = w.start(*w.web.seeds(), "-s", "retries=0")
+        w.until(5)
+        wait_for(lambda: len(workers_of(process)) == 2)
+        for pid in workers_of(process):
+            limit_files(process, len(os.listdir(f"/proc/{pid}/fd")) + 3)
+        time.sleep(5)
+        limit_files(process, 1000)
+        end(process)
+        assert w.urls("errs") == set()
+        assert w.differences() == []
+
+
+def limit_files(process: subprocess.Popen[str], count: int) -> None:
+    """Let each worker of a machine have so many open files."""
+    for pid in workers_of(process):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, hard))
+
+
+def test_workers_may_open_as_many_files_as_the_hard_limit_lets_them(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        command = ["prlimit", f"--nofile=60:{hard}", *COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        w.started.append(process)
+        w.until(5)
+        assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in workers_of(process)} == {hard}
+        end(process)
+
+
+PLANTED = ["htmls", "links", "frontier", "frontier/000", "frontier/063", "workers", "shards", "robots", "seeds"]
+
+
+@pytest.mark.parametrize("link", [*PLANTED, "htmls/tree-000.example", "links/tree-000.example"])
+def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written_through_it(
+    tmp_path: Path, link: str
+) -> None:
+    with world(TreeWeb(hosts=1, fanout=3, depth=3), tmp_path) as w:
+        w.crawl("--limit", "9", code=4)
+        shutil.rmtree(w.root / "robots")  # so that it is asked for again
+        (w.root / "robots").mkdir()
+        (w.root / "crawl.yaml").write_text((w.root / "crawl.yaml").read_text().replace("limit: 9", "limit: null"))
+        place, outside = w.root / link, tmp_path / "outside"
+        place.rename(outside)
+        place.symlink_to(outside)
+        before = sorted((path, path.stat().st_mtime_ns) for path in [outside, *outside.rglob("*")])
+        printed = w.run("http://tree-000.example/new", code=5)
+        assert f"{place} is a symbolic link" in printed
+        assert sorted((path, path.stat().st_mtime_ns) for path in [outside, *outside.rglob("*")]) == before
+
+
+def test_a_mount_that_becomes_read_only_stops_the_machine_and_loses_nothing(
+    tmp_path: Path, mount: tuple[Path, Path]
+) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
+        w.root = mount[1] / "store"
+        process = w.start(*w.web.seeds())
+        w.until(20)
+        subprocess.run(["mount", "-o", "remount,ro,bind", mount[1]], check=True)
+        assert "Read-only file system" in end(process, 5)
+        subprocess.run(["mount", "-o", "remount,rw,bind", mount[1]], check=True)
+        w.run()
+        assert w.differences() == []
