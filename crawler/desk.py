@@ -24,7 +24,7 @@ from crawler.roster import Rate
 from crawler.seeds import Seeds
 from crawler.shards import Shards
 from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
-from crawler.store import Store, to_json, utc
+from crawler.store import Store, depth_of, links_of, to_json, utc
 from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
@@ -297,10 +297,10 @@ class Desk:
         while self.table.nearer:
             task, batch = self.table.nearer[0]
             record = self.store.record(task.url)
-            if record is not None and record.get("depth", 0) > task.depth:
+            if record is not None and depth_of(record) > task.depth:
                 depth = task.depth + (record.get("sha224") is not None)
                 if self.settings.depth is not None and depth <= self.settings.depth:
-                    links = filter(self.seeds.scope.admits, record.get("links", ()))
+                    links = filter(self.seeds.scope.admits, links_of(record))
                     self.frontier.hand_over(Try(link, depth) for link in links)
                     self.frontier.flush()
                 self.store.put_record(task.url, to_json({**record, "depth": task.depth}))

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from crawler import desk, errors
+from crawler import desk, errors, urls
 from crawler.config import Settings
 from crawler.errors import CrawlerError, StoreAway, StoreError
 from crawler.files import Files
@@ -39,6 +39,7 @@ from crawler.store import Store
 from crawler.worker import Worker
 
 PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
+SUSPECT = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\S+)")  # a URL in flight, as a worker shows it
 GUILT = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
@@ -181,8 +182,10 @@ class Machine:
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of it
-            for place, line in enumerate(suspects):
-                depth, attempt, url = line.split("\t")
+            for place, found in enumerate(filter(None, map(SUSPECT.fullmatch, suspects))):
+                depth, attempt, url = found.groups()
+                if not urls.is_safe(url):
+                    continue  # a worker that crashed may have written anything, and its host becomes a folder
                 self._guilt[url] += blame
                 if self._guilt[url] >= GUILT:
                     store.put_refusal(url, Failure(url, "worker-died"), int(attempt) + 1)

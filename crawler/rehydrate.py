@@ -10,7 +10,7 @@ from crawler.config import Settings
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.records import Try
 from crawler.seeds import REDIRECT, Seeds
-from crawler.store import Store, shard_name
+from crawler.store import Store, depth_of, links_of, shard_name
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
 
@@ -48,7 +48,8 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
 
 def _find_seeds(store: Store, seeds: Seeds) -> None:
     """A copy may have come without seeds/: the records at depth 0 tell what they were, though not who named them."""
-    firsts = (Try(record["url"]) for record in store.records() if record.get("depth") == 0)
+    found = (record.get("url") for record in store.records() if record.get("depth") == 0)
+    firsts = (Try(url) for url in found if isinstance(url, str) and urls.is_safe(url))
     for part in in_parts(firsts, 10_000):
         store.add_seeds((task.url for task in part), REDIRECT + urls.key(part[0].url))
     seeds.refresh()
@@ -56,9 +57,9 @@ def _find_seeds(store: Store, seeds: Seeds) -> None:
 
 def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[tuple[str, int]]:
     for record in store.records(host):
-        depth = int(record.get("depth", 0)) + (record.get("sha224") is not None)
+        depth = depth_of(record) + (record.get("sha224") is not None)
         if settings.depth is None or depth <= settings.depth:
-            yield from ((link, depth) for link in record.get("links", ()) if seeds.scope.admits(link))
+            yield from ((link, depth) for link in links_of(record) if seeds.scope.admits(link))
 
 
 def _hand_over(store: Store, settings: Settings, found: _Found) -> int:

@@ -79,6 +79,11 @@ def is_safe(url: str) -> bool:
     return len(url) <= MAX_URL and _SAFE.fullmatch(url) is not None and len(host(url)) <= MAX_NETLOC
 
 
+def is_host(name: str) -> bool:
+    """Tell whether a folder's name is one that we gave to a host."""
+    return is_safe(f"http://{name}/")
+
+
 def host(url: str) -> str:
     """Return the netloc of a spelled URL: the name of its folder."""
     return url.split("/", 3)[2]
