@@ -110,10 +110,17 @@ class Files:
         return None
 
     def _read(self, name: str) -> bytes:
-        with open(self._path(name), "rb", opener=_at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        descriptor = _open_at_once(self._path(name))
+        try:
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
                 raise OSError(errno.EINVAL, "it is not a file; remove it")
-            return file.read()
+            parts = []
+            while part := os.read(descriptor, seen.st_size + 1):  # the size may be an old one
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is not there."""
@@ -319,7 +326,7 @@ class Files:
 
     def _is_there(self, name: str) -> bool:
         try:
-            os.close(_at_once(self._path(name), os.O_RDONLY))
+            os.close(_open_at_once(self._path(name)))
         except OSError:
             return False
         return True
@@ -367,6 +374,6 @@ def _leaf(name: str) -> str:
     return _inside(name).rpartition("/")[2]
 
 
-def _at_once(path: str, flags: int) -> int:
+def _open_at_once(path: str) -> int:
     """Open for reading without waiting: a FIFO that somebody left in the store would keep us for ever."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
