@@ -29,7 +29,11 @@ def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
     """What the store has less of than is set, as a sentence; empty if nothing is short."""
     free, inodes = files.free()
     if free < settings.min_free * times:
-        left, name, until = f"only {free / (1 << 20):,.1f}M are", "min_free", config.show(int(settings.min_free * MORE))
+        left, name, until = (
+            f"only {free / (1 << 20):,.1f}M are",
+            "min_free",
+            f"{settings.min_free * MORE / (1 << 20):,.1f}M",
+        )
     elif inodes < settings.min_inodes * times:
         left, name, until = f"only {inodes:,} inodes are", "min_inodes", f"{settings.min_inodes * MORE:,.0f}"
     else:

@@ -29,7 +29,7 @@ class Disk(Files):
 @pytest.mark.parametrize(
     ("free", "inodes", "words"),
     [
-        (63 * MEGA, 9999, ["63.0M are free in /mnt/store", "min_free is 64M", "there are 80M"]),
+        (63 * MEGA, 9999, ["63.0M are free in /mnt/store", "min_free is 64M", "there are 80.0M"]),
         (0, 0, ["0.0M are free", "min_free is 64M"]),
         (999 * MEGA, 1999, ["1,999 inodes are free in /mnt/store", "min_inodes is 2000", "there are 2,500"]),
     ],
