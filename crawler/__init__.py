@@ -9,6 +9,7 @@ next: it is the life of a URL.
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
     politeness, robots, parse              pure: a host's pace, its rules, a page's links
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
+    room                                   what a worker must have before it asks: room in the store, open files
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy
     trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from crawler.config import Settings
-from crawler.errors import StoreError
+from crawler.errors import DiskFull, StoreError
 from crawler.files import Files
 from crawler.logs import many, printable
 from crawler.pulses import END, Pulse, Watch, read_counters
@@ -82,12 +82,13 @@ def sweep(files: Files) -> None:
 def stop(store: Store, show: Show) -> bool:
     """Tell every machine at work to end in good order, and wait for them; whether all that are alive have ended."""
     settings = store.settings()
-    sweep(store.files)
+    with suppress(DiskFull):
+        sweep(store.files)
     roster = look(store.files, settings)
     told = [machine for machine in roster.machines if machine["state"] != ENDED]
     # One whose workers were all buried while it hung may come back: it is told, though nobody waits for it.
     for id in {machine["id"] for machine in told} | set(announced(store.files)):
-        store.files.create(f"workers/{id}{STOP}")
+        _tell(store.files, id)
     if not told:
         show(f"nobody is at work on {store.root}; there is nothing to stop")
         return True
@@ -102,6 +103,15 @@ def stop(store: Store, show: Show) -> bool:
         if machine["state"] == SILENT:
             show(f"{_name(machine)} is silent: if it is dead, others take over; if it wakes up, it stops")
     return not [machine for machine in late if machine["state"] != SILENT]
+
+
+def _tell(files: Files, id: str) -> None:
+    """Leave the word for a machine; where there is no room for a new name, its announcement becomes the word."""
+    try:
+        files.create(f"workers/{id}{STOP}")
+    except DiskFull:
+        if not files.claim(f"workers/{id}{MACHINE}", f"workers/{id}{STOP}"):
+            raise
 
 
 def _name(machine: Facts) -> str:
@@ -142,7 +152,8 @@ class _Waiting:
 
     def _look(self) -> bool:
         """Whether there is still somebody to wait for."""
-        self.files.freshen("workers")
+        with suppress(DiskFull):  # then a listing that may be a little old must do
+            self.files.freshen("workers")
         names = set(self.files.names("workers"))
         self.watch.look(filter(None, map(Pulse.of, names)), time.monotonic())
         for machine in [machine for machine in self.machines if self._is_gone(machine["id"], names)]:

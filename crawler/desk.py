@@ -13,21 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from crawler import urls
+from crawler import room, urls
 from crawler.config import Settings
-from crawler.errors import StoreAway, StoreError
+from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.frontier import Frontier, all_of, to_lines
 from crawler.logs import log
 from crawler.records import Failure, Try
+from crawler.room import Want
 from crawler.roster import Rate
 from crawler.seeds import Seeds
 from crawler.shards import Shards
-from crawler.slate import Slate
-from crawler.store import Store, to_json, utc
+from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
+from crawler.store import Store, depth_of, to_json, utc
 from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
 COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
+RETRY = 0.5  # seconds until what the store could not do is tried again
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"  # how a worker ends
 
 Args = ParamSpec("Args")
@@ -62,6 +64,7 @@ class Desk:
         self.outcome: str | None = None
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
+        self._descriptors = 3 * slate.threads + 8  # a visitor's socket, and what curl and the resolver take for a while
         lock = threading.RLock()
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
         self._scouted = False
@@ -74,7 +77,10 @@ class Desk:
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
         self._complaints = 0
         self._unsynced: set[str] = set()
-        self._away_since: float | None = None
+        self._wants: dict[str, Want] = {}
+        for kind in WANTS:
+            slate.want(row, kind, "")  # of a worker that died in this row
+        self.let_go: Callable[[], None] = lambda: None  # closes what is open only to save time
         self._sure = True
         self._born = time.time()
         self._rate = Rate(time.monotonic())
@@ -106,7 +112,7 @@ class Desk:
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
-        if self.outcome or self._away_since or not self._is_sure() or self.slate.draining:
+        if self.outcome or self._wants or not self._is_sure() or self.slate.draining:
             return True
         return self.table.taken >= 2 * self.threads or self._limit_is_near()
 
@@ -190,17 +196,49 @@ class Desk:
         while True:
             try:
                 return call(*args, **kwargs)
-            except StoreAway as error:
-                self._pause(error)
+            except (StoreAway, DiskFull) as error:
+                self._bear(error)
                 if self.closed or self.slate.draining:
                     raise Stopped from error
 
-    def _pause(self, error: StoreAway) -> None:
-        """Wait a little for a mount that is away; nothing is asked meanwhile."""
-        if self._away_since is None:
-            self._away_since = time.monotonic()
-            log.warning("pausing: %s", error, extra={"event": "away"})
-        time.sleep(0.5)
+    def _bear(self, error: StoreAway | DiskFull) -> None:
+        """Wait a little for a mount that is away or full; nothing is asked meanwhile."""
+        if isinstance(error, DiskFull):
+            want = Want(ROOM, f"{error}; it goes on by itself", self._has_room)
+        elif isinstance(error, NoDescriptors):
+            want = Want(FILES, str(error), self._can_open)
+        else:
+            want = Want(AWAY, str(error), self.store.exists)
+        want.stuck_since = time.monotonic()
+        self.wait_for(want)
+        time.sleep(RETRY)
+
+    def wait_for(self, want: Want) -> None:
+        """Ask no host until this is met; the supervisor says so, once for all its workers."""
+        with self._news:
+            known = self._wants.setdefault(want.kind, want)
+            known.seen = want.seen
+            known.stuck_since = known.stuck_since or want.stuck_since
+            self.slate.want(self.row, want.kind, known.sentence)
+
+    def _has_room(self) -> bool:
+        """Whether there is room again: by the numbers, with some to spare, and by a write that succeeds."""
+        return not room.shortage(self.files, self.settings, room.MORE) and self.files.has_room()
+
+    def _can_open(self) -> bool:
+        """Whether all visitors could have what they need to ask, at once."""
+        self.let_go()
+        return room.can_open(self._descriptors)
+
+    def be_equipped(self) -> None:
+        """Go no further if this process can open no files: then it is no fault of a page that it could not be had.
+
+        Others may have closed some in the meantime, so more than one must be left.
+        """
+        if not room.can_open(self._descriptors):
+            why = "too many files are open to ask anybody; raise `ulimit -n`, or run with fewer --threads"
+            self.wait_for(Want(FILES, why, self._can_open))
+            raise Stopped
 
     def fail(self, error: StoreError) -> None:
         """The store cannot go on: end, and say why."""
@@ -264,7 +302,7 @@ class Desk:
         while self.table.nearer:
             task, batch = self.table.nearer[0]
             record = self.store.record(task.url)
-            if record is not None and record.get("depth", 0) > task.depth:
+            if record is not None and depth_of(record) > task.depth:
                 record["depth"] = task.depth
                 self.frontier.hand_over(self.seeds.follow(record))
                 self.frontier.flush()

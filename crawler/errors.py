@@ -43,8 +43,12 @@ class StoreAway(StoreError):
     """The mount does not answer for now: wait and ask again; no page is to blame."""
 
 
+class NoDescriptors(StoreAway):
+    """This process or machine has as many files open as it may: wait until some are closed; no page is to blame."""
+
+
 class DiskFull(StoreError):
-    """No room (bytes, inodes or quota) for what we must write."""
+    """No room (bytes, inodes or quota) for what we must write: workers wait until there is, others end."""
 
     exit_code = FULL
 

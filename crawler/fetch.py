@@ -44,6 +44,7 @@ class _Asker(Protocol):
     """What the two fetchers have in common."""
 
     def get(self, ask: Ask, judge: Judge) -> Answer | Failure: ...
+    def let_go(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -80,8 +81,12 @@ class Fetcher:
             return answer
         return answer.verdict or _page(ask, answer)
 
+    def let_go(self) -> None:
+        """Close the connections that are kept open between requests; new ones are kept again."""
+        self._asker.let_go()
+
     def close(self) -> None:
-        """Close the connections that are kept open."""
+        """Close the connections that are kept open, for good."""
         self._asker.close()
 
     def _ask(

@@ -80,8 +80,12 @@ class CurlFetcher:
 
     def close(self) -> None:
         """Close every idle connection; those in use are closed when their request ends."""
+        self._closed = True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close every idle connection."""
         with self._lock:
-            self._closed = True
             idle = [handle for handles in self._idle.values() for handle in handles]
             self._idle.clear()
             self._count = 0
@@ -253,7 +257,10 @@ class _Handle:
             self.private = address.addr[0]
             return pycurl.SOCKET_BAD
         self.opened = True
-        return socket.socket(address.family, address.socktype, address.protocol)
+        try:
+            return socket.socket(address.family, address.socktype, address.protocol)
+        except OSError:  # too many open files, say: libcurl tells what it could not do
+            return pycurl.SOCKET_BAD
 
 
 def _pairs(lines: list[bytes]) -> list[tuple[str, str]]:

@@ -131,10 +131,12 @@ class RequestsFetcher:
             _now.again()
         return outcome
 
-    def close(self) -> None:
-        """Close the connections that are kept open."""
+    def let_go(self) -> None:
+        """Close the connections that are kept open; those that are needed later are made anew."""
         for adapter in self._adapters.values():
             adapter.close()
+
+    close = let_go
 
     def _try(self, ask: Ask, judge: Judge) -> Answer | Failure:
         try:

@@ -10,17 +10,23 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from crawler.errors import DiskFull, StoreAway, StoreError
+from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
+TOO_MANY = {errno.EMFILE, errno.ENFILE}
 HOPELESS = {errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# A folder as a place to start from: on Linux without opening it, which would be a request to the server.
+PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+UNCOUNTED = 1 << 62
+PIECES, PIECE = 16, 16 << 10  # files, and bytes in each, that show whether there is room for a few pages
 
 
 class Files:
@@ -41,27 +47,35 @@ class Files:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file so that it appears whole, under `name`, or not at all."""
-        temporary = f"{name.rpartition('/')[0]}/.{self.me}-{secrets.token_hex(4)}"
         with self._trouble(name):
             try:
-                self._write(temporary, data)
-                os.rename(self._path(temporary), self._path(name))
+                with self._home(name) as (place, leaf):
+                    self._write(place, leaf, data)
             except OSError:
-                with suppress(OSError):
-                    os.unlink(self._path(temporary))
                 if not self._has_arrived(name, data):
                     raise
 
+    def _write(self, place: int, leaf: str, data: bytes) -> None:
+        temporary = self._new_name()
+        try:
+            self._write_new(place, temporary, data)
+            os.rename(temporary, leaf, src_dir_fd=place, dst_dir_fd=place)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=place)
+            raise
+
     def _has_arrived(self, name: str, data: bytes) -> bool:
         """Whether a rename that seemed to fail was done: its answer was lost, and asked again it found nothing."""
-        with suppress(OSError), open(self._path(name), "rb") as file:
-            return file.read() == data
+        with suppress(OSError):
+            return self._read(name) == data
         return False
 
     def create(self, name: str) -> bool:
         """Make an empty file that was not there; True for exactly one caller."""
         try:
-            os.close(self._open_new(name))
+            with self._home(name) as (place, leaf):
+                os.close(os.open(leaf, NEW, 0o666, dir_fd=place))
         except FileExistsError:
             return False
         except OSError as error:
@@ -74,7 +88,8 @@ class Files:
     def claim(self, name: str, new: str) -> bool:
         """Rename an existing name to one of our own; True for exactly one caller."""
         try:
-            os.rename(self._path(name), self._path(new))
+            with self._place(_folder(name)) as old_place, self._place(_folder(new)) as new_place:
+                os.rename(_leaf(name), _leaf(new), src_dir_fd=old_place, dst_dir_fd=new_place)
         except OSError:
             # A lost reply can hide a success, and any failure means "not mine" unless the name is there.
             return self._is_there(new)
@@ -84,16 +99,28 @@ class Files:
         """The bytes of a file, or None when there is none."""
         for left in (2, 1, 0):
             try:
-                with open(self._path(name), "rb") as file:
-                    return file.read()
+                return self._read(name)
             except FileNotFoundError:
                 return None
             except OSError as error:
                 # ESTALE: the file was replaced under us; after a listing, opening it again finds the new one.
                 if error.errno != errno.ESTALE or not left:
                     raise self._translate(error, name) from error
-                self.names(name.rpartition("/")[0])
+                self.names(_folder(name))
         return None
+
+    def _read(self, name: str) -> bytes:
+        descriptor = _open_at_once(self._path(name))
+        try:
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
+                raise OSError(errno.EINVAL, "it is not a file; remove it")
+            parts = []
+            while part := os.read(descriptor, seen.st_size + 1):  # the size may be an old one
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is not there."""
@@ -110,11 +137,12 @@ class Files:
         False if the folder is not there. A name that was never open is removed for good: sshfs without its cache
         leaves a hidden file behind for one that was.
         """
-        path = self._path(f"{folder}/.{self.me}-{secrets.token_hex(4)}")
+        name = self._new_name()
         with self._trouble(folder):
             try:
-                self._make_name(path)
-                os.unlink(path)
+                with self._place(folder) as place:
+                    self._make_name(place, name)
+                    os.unlink(name, dir_fd=place)
             except FileNotFoundError:
                 if not self._is_there("README"):
                     raise
@@ -122,23 +150,23 @@ class Files:
             return True
 
     @staticmethod
-    def _make_name(path: str) -> None:
+    def _make_name(place: int, name: str) -> None:
         try:
-            os.mknod(path, 0o600)
-        except OSError as error:
-            if error.errno not in NO_NODES:
+            os.mknod(name, 0o600, dir_fd=place)
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_NODES:
                 raise
-            os.close(os.open(path, NEW, 0o600))
+            os.close(os.open(name, NEW, 0o600, dir_fd=place))
 
     def clock(self, folder: str) -> float:
         """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
-        name = f"{folder}/.{self.me}-{secrets.token_hex(4)}"
-        with self._trouble(folder):
-            self._make_name(self._path(name))
+        name = self._new_name()
+        with self._trouble(folder), self._place(folder) as place:
+            self._make_name(place, name)
         try:
-            return self.written(name) or time.time()
+            return self.written(f"{folder}/{name}") or time.time()
         finally:
-            self.drop(name)
+            self.drop(f"{folder}/{name}")
 
     def written(self, name: str) -> float | None:
         """When a file was written, by the clock that `clock` tells; None when there is none."""
@@ -152,7 +180,8 @@ class Files:
         """Remove a file; False if it was not there."""
         with self._trouble(name):
             try:
-                os.unlink(self._path(name))
+                with self._place(_folder(name)) as place:
+                    os.unlink(_leaf(name), dir_fd=place)
             except FileNotFoundError:
                 return False
             return True
@@ -161,7 +190,7 @@ class Files:
         """Make one folder inside an existing one; False if it was there."""
         with self._trouble(folder):
             try:
-                os.mkdir(self._path(folder))
+                self._make_folder(folder)
             except FileExistsError:
                 return False
             return True
@@ -186,13 +215,31 @@ class Files:
                 os.close(descriptor)
 
     def free(self) -> tuple[int, int]:
-        """Free bytes and free inodes; file systems that count no inodes say as many as they like."""
+        """Free bytes and free inodes; file systems that count none of them say as many as they like."""
         with self._trouble(""):
             seen = os.statvfs(self.root)
-            return seen.f_bavail * seen.f_frsize, seen.f_favail if seen.f_files else 1 << 62
+            free = seen.f_bavail * seen.f_frsize if seen.f_blocks else UNCOUNTED
+            return free, seen.f_favail if seen.f_files else UNCOUNTED
 
-    def _write(self, temporary: str, data: bytes) -> None:
-        descriptor = self._open_new(temporary)
+    def has_room(self) -> bool:
+        """Whether a few pages more would fit: found out by writing as much, for nothing else tells of a quota."""
+        names = [self._new_name() for _ in range(PIECES)]
+        with self._trouble(""), self._place("") as place:
+            try:
+                for name in names:
+                    self._write_new(place, name, bytes(PIECE))
+            except OSError as error:
+                if not self._is_full(error):
+                    raise
+                return False
+            finally:
+                for name in names:
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=place)
+        return True
+
+    def _write_new(self, place: int, name: str, data: bytes) -> None:
+        descriptor = os.open(name, NEW, 0o666, dir_fd=place)
         try:
             rest = memoryview(data)
             while rest:
@@ -202,44 +249,90 @@ class Files:
         finally:
             os.close(descriptor)
 
-    def _open_new(self, name: str) -> int:
-        try:
-            return os.open(self._path(name), NEW, 0o666)
-        except FileNotFoundError:
-            self._make_home(name)
-            return os.open(self._path(name), NEW, 0o666)
+    def _new_name(self) -> str:
+        return f".{self.me}-{secrets.token_hex(4)}"
 
-    def _make_home(self, name: str) -> None:
-        """Make the missing folder of a name, but only in a store.
+    # ---- places: no symbolic link inside the store is followed for writing
+
+    @contextmanager
+    def _home(self, name: str) -> Iterator[tuple[int, str]]:
+        """The folder of a name, which is made if it is missing, and the name in it."""
+        try:
+            place = self._open_place(_folder(name))
+        except FileNotFoundError:
+            self._make_home(_folder(name))
+            place = self._open_place(_folder(name))
+        try:
+            yield place, _leaf(name)
+        finally:
+            os.close(place)
+
+    @contextmanager
+    def _place(self, folder: str) -> Iterator[int]:
+        place = self._open_place(folder)
+        try:
+            yield place
+        finally:
+            os.close(place)
+
+    def _open_place(self, folder: str) -> int:
+        """A folder by a descriptor, reached from the root (which may be a link: the user's choice) step by step."""
+        parts = _inside(folder).split("/")
+        place = os.open(self.root, PLACE)
+        for part in filter(None, parts):
+            outer = place
+            try:
+                place = os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=outer)
+            except NotADirectoryError:
+                self._check_links(folder)
+                raise
+            finally:
+                os.close(outer)
+        return place
+
+    def _check_links(self, folder: str) -> None:
+        """Say which part of a path is a symbolic link, if one is."""
+        path = self.root
+        for part in folder.split("/"):
+            path = f"{path}/{part}"
+            if os.path.islink(path):
+                raise StoreError(
+                    f"the store cannot be used ({path} is a symbolic link, and what is written there could end "
+                    "anywhere); put a folder in its place"
+                )
+
+    def _make_home(self, home: str) -> None:
+        """Make a missing folder, but only in a store.
 
         When a mount goes away its mount point is an empty local folder: a crawl must not go on there.
         """
-        home = name.rpartition("/")[0]
         top = home.partition("/")[0]
         try:
             if home != top:  # else the folder that is missing may be the store
-                return self._make_folder(home)
+                with suppress(FileExistsError):
+                    self._make_folder(home)
+                return
         except FileNotFoundError:
             pass
         if not self._is_there("README"):
             raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
-        for folder in dict.fromkeys((top, home)):
-            self._make_folder(folder)
-        return None
+        for folder in filter(None, dict.fromkeys((top, home))):
+            with suppress(FileExistsError):
+                self._make_folder(folder)
 
     def _make_folder(self, folder: str) -> None:
-        with suppress(FileExistsError):
-            os.mkdir(self._path(folder))
+        with self._place(_folder(folder)) as place:
+            os.mkdir(_leaf(folder), dir_fd=place)
 
     def _is_there(self, name: str) -> bool:
         try:
-            os.close(os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC))
+            os.close(_open_at_once(self._path(name)))
         except OSError:
             return False
         return True
 
     def _path(self, name: str) -> str:
-        return f"{self.root}/{name}"
+        return f"{self.root}/{_inside(name)}"
 
     @contextmanager
     def _trouble(self, name: str) -> Iterator[None]:
@@ -250,14 +343,37 @@ class Files:
 
     def _translate(self, error: OSError, name: str) -> StoreError:
         what = f"{self._path(name)}: {error.strerror or error}"
-        if error.errno in FULL or (error.errno == errno.EPERM and self._no_room()):
-            return DiskFull(f"no room in the store ({what}); free some bytes or inodes and run the same command again")
+        if self._is_full(error):
+            return DiskFull(f"no room in the store ({what}); free some bytes or inodes, or raise the quota")
+        if error.errno in TOO_MANY:
+            return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --threads")
         if error.errno in HOPELESS:
             return StoreError(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
         return StoreAway(f"the store does not answer ({what}); is the mount still there?")
 
-    def _no_room(self) -> bool:
+    def _is_full(self, error: OSError) -> bool:
         """sshfs says EPERM for every failure on the server, a full disk among them."""
-        with suppress(StoreError):
-            return min(self.free()) == 0
-        return False
+        if error.errno == errno.EPERM:
+            with suppress(StoreError):
+                return min(self.free()) == 0
+        return error.errno in FULL
+
+
+def _inside(name: str) -> str:
+    """A name that stays in the store. Callers let no other through: this is the last gate."""
+    if "\0" in name or ".." in name.split("/"):
+        raise StoreError(f"{name!r} does not stay in the store; nothing was read or written there")
+    return name
+
+
+def _folder(name: str) -> str:
+    return _inside(name).rpartition("/")[0]
+
+
+def _leaf(name: str) -> str:
+    return _inside(name).rpartition("/")[2]
+
+
+def _open_at_once(path: str) -> int:
+    """Open for reading without waiting: a FIFO that somebody left in the store would keep us for ever."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -13,11 +13,13 @@ import threading
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from crawler import urls
 from crawler.config import Settings
+from crawler.errors import DiskFull, StoreError
 from crawler.files import Files
 from crawler.records import PRIORITY, Try
 from crawler.store import shard_name
@@ -132,7 +134,13 @@ class Frontier:
     def _write(self, parts: list[tuple[int, list[Try]]]) -> list[tuple[int, str, list[Try]]]:
         """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
         named = [(home, self._new_name(len(part)), part) for home, part in parts]
-        all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
+        try:
+            all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
+        except DiskFull:
+            for home, name, _ in named:  # all of it is written anew: the next try must not find still less room
+                with suppress(StoreError):
+                    self.files.drop(f"{folder(home)}/{name}")
+            raise
         all_of(self._run(self.files.settle, {folder(home) for home, _ in parts}))
         return named
 

@@ -7,21 +7,23 @@ import threading
 import time
 from contextlib import suppress
 
+from crawler import room
 from crawler.config import Settings
 from crawler.control import PAUSE, STOP
-from crawler.desk import BURIED, LIMIT, OVER, STOPPED, Desk, Stopped
-from crawler.errors import StoreAway, StoreError
+from crawler.desk import BURIED, LIMIT, OVER, RETRY, STOPPED, Desk, Stopped
+from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.logs import log
 from crawler.pulses import ALL, read_counters
+from crawler.room import Want
 from crawler.seeds import Seeds
-from crawler.slate import TOLD, Slate
+from crawler.slate import ROOM, TOLD, Slate
 from crawler.store import Store
 
 LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
 QUICK = 0.2  # the same while one is idle, and between looks and between beats when the end is near
 SELDOM = 4  # looks at the other workers for one into all inboxes
 TIDY = 5.0
-GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away
+GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away or full
 
 
 class House(Desk):
@@ -30,7 +32,7 @@ class House(Desk):
     def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
         super().__init__(store, settings, seeds, slate, row, machine)
         self._leaving: set[int] = set()
-        self._looked = self._next_tidy = 0.0
+        self._looked = self._next_tidy = self._next_measure = 0.0
         self._looks = 0
         self._vouched, self._thorough = -1, False
         self._parent = os.getppid()
@@ -44,6 +46,7 @@ class House(Desk):
             self.insist(self._count_elsewhere)
             self.insist(self.shards.beat, self.counters(), "")
             self._heed()
+            self.insist(self._look_for_room)
         except Stopped:
             self.closed = True
             return
@@ -54,8 +57,8 @@ class House(Desk):
                 raise self.fault
             try:
                 self._round()
-            except StoreAway as error:
-                self._pause(error)
+            except (StoreAway, DiskFull) as error:
+                self._bear(error)
             except StoreError as error:
                 self.fail(error)
         self.closed = True
@@ -74,7 +77,7 @@ class House(Desk):
         if now >= self._next_tidy:
             self._tidy()
             self._next_tidy = time.monotonic() + TIDY
-        self._back_again()
+        self._go_on()
         self._full.wait(0.05)
 
     def _patience_to_look(self) -> float:
@@ -162,7 +165,8 @@ class House(Desk):
             last = time.monotonic()
             try:
                 self._beat()
-            except StoreAway as error:
+                self._look_for_room()
+            except (StoreAway, DiskFull) as error:
                 log.debug("no pulse: %s", error)
             except StoreError as error:
                 self.fail(error)
@@ -209,20 +213,33 @@ class House(Desk):
 
     # ---- trouble and the end
 
-    def _back_again(self) -> None:
-        if self._away_since is not None and self.store.exists():
-            log.warning("the store is back after %.0f s", time.monotonic() - self._away_since, extra={"event": "back"})
-            self._away_since = None
+    def _look_for_room(self) -> None:
+        """Stop asking while there is still room for pulses, batches and records."""
+        if ROOM not in self._wants and time.monotonic() >= self._next_measure:
+            self._next_measure = time.monotonic() + self.settings.pulse
+            sentence = room.shortage(self.files, self.settings)
+            if sentence:
+                self.wait_for(Want(ROOM, sentence, self._has_room))
+
+    def _go_on(self) -> None:
+        """See what has come of that which we wait for; what a visitor still fails at has not."""
+        for want in list(self._wants.values()):
+            if time.monotonic() - want.seen > 2 * RETRY:
+                want.seen = time.monotonic()
+                if want.is_met():
+                    self._wants.pop(want.kind)
+                    self.slate.want(self.row, want.kind, "")
 
     def _may_leave(self) -> bool:
+        now = time.monotonic()
         if self.outcome is None and self.slate.draining:
             self.outcome = STOPPED
         if self.outcome is None and self._limit_is_reached():
             self.outcome = LIMIT
         if self.error or self.outcome in (OVER, BURIED):
             return True
-        if self.outcome and self._away_since and time.monotonic() - self._away_since > GRACE:
-            return True  # the store does not come back: what is in flight stays in the frontier
+        if self.outcome and any(want.stuck_since and now - want.stuck_since > GRACE for want in self._wants.values()):
+            return True  # it does not come back, or has no room: what is in flight stays in the frontier
         return self.outcome is not None and not self.table.taken and not self._done
 
     def _limit_is_reached(self) -> bool:

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import re
+import resource
 import secrets
 import signal
 import sys
@@ -33,7 +34,7 @@ from crawler.housekeeping import House
 from crawler.logs import Logs, log
 from crawler.records import Failure
 from crawler.seeds import Seeds
-from crawler.slate import Slate
+from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
 from crawler.store import Store
 from crawler.worker import Worker
 
@@ -42,6 +43,11 @@ GUILT = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
 PR_SET_PDEATHSIG = 1
+BACK = {
+    AWAY: "the store is back",
+    ROOM: "going on: there is room in the store again",
+    FILES: "going on: files can be opened again",
+}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -78,6 +84,7 @@ class Machine:
         self._error: CrawlerError | None = None
         self._signals = 0
         self._out_of_time = self._told = self._paused = False
+        self._wanting: dict[str, float] = {}  # what workers wait for, since when
         self._began = time.monotonic()
 
     def run(self) -> int:
@@ -148,6 +155,16 @@ class Machine:
             self._paused = paused
             said = f"paused: no host is asked until `crawler resume {self.plan.root}`" if paused else "going on"
             log.warning(said, extra={"event": "paused" if paused else "resumed"})
+        for kind in WANTS:
+            self._pass_on_want(kind, self.slate.wanted(kind))
+
+    def _pass_on_want(self, kind: str, sentence: str) -> None:
+        if sentence and kind not in self._wanting:
+            self._wanting[kind] = time.monotonic()
+            log.warning("pausing: %s", sentence, extra={"event": kind})
+        elif not sentence and kind in self._wanting:
+            seconds = time.monotonic() - self._wanting.pop(kind)
+            log.warning("%s after %.0f s", BACK[kind], seconds, extra={"event": "back"})
 
     def _mourn(self, row: int, fault: bool = False) -> None:
         """A worker has died: what it had in hand is asked once more, each at its own time, but not for ever.
@@ -232,7 +249,7 @@ class Progress:
         """Bring the line up to date."""
         facts = {name: self.slate.total(name) for name in ("waiting", "refusals", "hosts")}
         pages = self.slate.total("pages")
-        paused = self.slate.total("paused") > 0
+        paused = self.slate.total("paused") > 0 or any(map(self.slate.wanted, WANTS))
         if self.terminal:
             self._bar.set_postfix({**facts, **({"paused": "yes"} if paused else {})}, refresh=False)
             self._bar.update(pages - self._bar.n)
@@ -262,10 +279,18 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(errors.STOPPED)
+    raise_limits()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     logs.begin()
+
+
+def raise_limits() -> None:
+    """Open as many files as we are allowed to: the softer limit is for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # not everywhere may the softer one be as high
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def oom_kills() -> int:

@@ -11,7 +11,7 @@ from crawler.frontier import Frontier, folder, in_parts
 from crawler.records import Try
 from crawler.robots import Rules
 from crawler.seeds import REDIRECT, Seeds
-from crawler.store import Store, shard_name
+from crawler.store import Store, depth_of, shard_name
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
 
@@ -49,7 +49,8 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
 
 def _find_seeds(store: Store, seeds: Seeds) -> None:
     """A copy may have come without seeds/: the records at depth 0 tell what they were, though not who named them."""
-    firsts = (Try(record["url"]) for record in store.records() if record.get("depth") == 0)
+    found = (record.get("url") for record in store.records() if record.get("depth") == 0)
+    firsts = (Try(url) for url in found if isinstance(url, str) and urls.is_safe(url))
     for part in in_parts(firsts, 10_000):
         store.add_seeds((task.url for task in part), REDIRECT + urls.key(part[0].url))
     seeds.refresh()
@@ -59,7 +60,7 @@ def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterato
     """What the records of a host lead to, and the sitemaps that its robots.txt names."""
     nearest: list[int] = []
     for record in store.records(host):
-        nearest = [min([int(record.get("depth", 0)), *nearest])]
+        nearest = [min([depth_of(record), *nearest])]
         yield from seeds.follow(record)
     robots = store.robots(host) if settings.robots else None
     if robots and nearest:

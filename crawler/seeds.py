@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from crawler import addresses, urls
 from crawler.config import Settings
 from crawler.records import PRIORITY, Try
-from crawler.store import Store
+from crawler.store import Store, depth_of, links_of
 
 HARMLESS = {"accept", "accept-language", "dnt", "from"}  # headers that say nothing secret, and so go to every host
 LEVELS = 3  # of sitemaps that name sitemaps
@@ -80,17 +80,15 @@ class Seeds:
 
         A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
         """
-        depth = int(record.get("depth", 0)) + (record.get("sha224") is not None)
-        if self._is_too_far(depth) or (self.settings.robots and "nofollow" in record.get("robots", ())):
+        depth = depth_of(record) + (record.get("sha224") is not None)
+        if self._is_too_far(depth) or (self.settings.robots and "nofollow" in (record.get("robots") or ())):
             return []
-        url, kind = record["url"], record.get("sitemap")
+        url, kind = str(record.get("url")), record.get("sitemap")
         level = urls.sitemap_level(url)
         if level and kind in (None, "index"):  # it is elsewhere, or it names others
-            return list(self._sitemaps(record["links"], urls.host(url), depth, level + (kind is not None), hops))
-        listed = zip(record.get("links", ()), record.get("priorities") or repeat(PRIORITY), strict=False)
-        wanted = (
-            bool(level) and depth == 0 and self.settings.scope == "page"
-        )  # the pages of a sitemap that the user named
+            return list(self._sitemaps(links_of(record), urls.host(url), depth, level + (kind is not None), hops))
+        wanted = bool(level) and depth == 0 and self.settings.scope == "page"  # pages of a sitemap that the user named
+        listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
         return [Try(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
 
@@ -127,3 +125,10 @@ class Seeds:
 
     def _is_too_far(self, depth: int) -> bool:
         return self.settings.depth is not None and depth > self.settings.depth
+
+
+def _priorities(record: Mapping[str, Any]) -> Iterator[int]:
+    """The priorities of a record's links, as a sitemap has them; for all that says nothing, the usual one."""
+    said = record.get("priorities")
+    tenths = said if isinstance(said, list) else ()
+    return chain((ten if ten in range(11) else PRIORITY for ten in tenths), repeat(PRIORITY))

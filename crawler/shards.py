@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from crawler.config import Settings
+from crawler.errors import DiskFull
 from crawler.files import Files
 from crawler.pulses import ALL, END, Pulse, Watch
 from crawler.store import shard_name, to_json
@@ -47,9 +48,8 @@ class Shards:
         """Show a sign of life (and that we are idle, by a mark), and look at the others'; False if we were buried."""
         began = time.monotonic()  # the others may see it from now on, and count from then
         old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, idle)
-        self.files.put(new.name, to_json(counters))
         self.trace.note(counters)
-        if old.beat and not self.files.drop(old.name) and self._is_buried():
+        if not self._renew(old, new, counters) and self._is_buried():
             self.files.claim(new.name, Pulse(self.me, new.beat, END).name)
             return False
         self.pulse = new
@@ -59,6 +59,19 @@ class Shards:
         self.words = {name for name in names if "@" not in name}
         self.watch.look(filter(None, map(Pulse.of, names)), time.monotonic())
         return True
+
+    def _renew(self, old: Pulse, new: Pulse, counters: dict[str, Any]) -> bool:
+        """Show the new pulse, then take the old one away; False if that was gone.
+
+        On a full disk the old file, with old counters, gets the new name: a sign of life needs no room.
+        """
+        try:
+            self.files.put(new.name, to_json(counters))
+        except DiskFull:
+            if not old.beat or not self.files.claim(old.name, new.name):
+                raise
+            return True
+        return not old.beat or self.files.drop(old.name)
 
     def _is_buried(self) -> bool:
         """Whether our old pulse is marked, and not just dropped by a call of ours whose answer was lost."""
@@ -79,8 +92,7 @@ class Shards:
         """Leave the counters behind under a name that nobody waits for."""
         self.trace.note({**counters, "ended": True})
         last = {**counters, "proof": self._proof} if self._proof else counters
-        self.files.put(Pulse(self.me, self.pulse.beat + 1, END).name, to_json(last))
-        self.files.drop(self.pulse.name)
+        self._renew(self.pulse, Pulse(self.me, self.pulse.beat + 1, END), last)
         self.trace.wipe()
 
     # ---- shards

@@ -6,9 +6,12 @@ No locks, so that a worker killed at any moment holds up nobody. Each worker wri
 from __future__ import annotations
 
 from multiprocessing.context import SpawnContext
+from typing import Any
 
 COUNTERS = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes", "waiting", "flying", "hosts", "paused")
+AWAY, ROOM, FILES = WANTS = ("away", "room", "files")  # what a worker may have to wait for before it asks hosts
 LINE = 2600  # bytes for one URL in flight: the longest line of a batch
+SENTENCE = 1000  # bytes for why a worker waits
 GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it
 
 
@@ -20,6 +23,7 @@ class Slate:
         self._word = context.RawValue("i", GO)
         self._numbers = context.RawArray("q", workers * len(COUNTERS))
         self._lines = context.RawArray("c", workers * threads * LINE)
+        self._sentences = context.RawArray("c", workers * len(WANTS) * SENTENCE)
 
     @property
     def draining(self) -> bool:
@@ -50,12 +54,30 @@ class Slate:
 
     def fly(self, worker: int, thread: int, line: str) -> None:
         """Note the URL that a visitor is about to ask; an empty line when it is done."""
-        data = line.encode("ascii")[: LINE - 1] + b"\0"
-        start = (worker * self.threads + thread) * LINE
-        self._lines[start : start + len(data)] = data
+        _write(self._lines, (worker * self.threads + thread) * LINE, LINE, line)
 
     def flying(self, worker: int) -> list[str]:
         """The URLs that a worker's visitors had in hand."""
         first = worker * self.threads
-        lines = (self._lines[start * LINE : (start + 1) * LINE] for start in range(first, first + self.threads))
-        return [line.split(b"\0", 1)[0].decode("ascii") for line in lines if line[:1] != b"\0"]
+        return [*filter(None, (_read(self._lines, place * LINE, LINE) for place in range(first, first + self.threads)))]
+
+    def want(self, worker: int, kind: str, sentence: str) -> None:
+        """Say what a worker waits for before it asks hosts, and why; an empty sentence when it has come."""
+        _write(self._sentences, (worker * len(WANTS) + WANTS.index(kind)) * SENTENCE, SENTENCE, sentence)
+
+    def wanted(self, kind: str) -> str:
+        """Why a worker of this machine waits for this; empty if none does."""
+        starts = ((worker * len(WANTS) + WANTS.index(kind)) * SENTENCE for worker in range(self.workers))
+        return next(filter(None, (_read(self._sentences, start, SENTENCE) for start in starts)), "")
+
+
+def _write(array: Any, start: int, size: int, text: str) -> None:
+    """The first byte goes first and comes last: who reads meanwhile, or after a kill, finds nothing and no mixture."""
+    data = text.encode("ascii", "backslashreplace")[: size - 1] + b"\0"
+    array[start] = b"\0"
+    array[start + 1 : start + len(data)] = data[1:]
+    array[start] = data[:1]
+
+
+def _read(array: Any, start: int, size: int) -> str:
+    return bytes(array[start : start + size]).split(b"\0", 1)[0].decode("ascii")

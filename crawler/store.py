@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from crawler.records import Failure, Page, Reading
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
 NEW = ".new"  # seeds that no batch may hold yet
+DEEPEST = 10**9  # links away from a seed: as many digits as a batch can hold
 OLDEST = 60.0  # seconds for which a client may believe that a name is missing
 PAST = ("links", "errs", "robots")  # where a host that was asked has left something
 FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
@@ -92,7 +93,7 @@ class Store:
         """Each host that was asked before and, as bits, in which folders of PAST it is; from new listings."""
         for bit, noun in enumerate(PAST):
             self.files.freshen(noun)
-            for host in self.files.names(noun):
+            for host in filter(urls.is_host, self.files.names(noun)):
                 yield host, 1 << bit
 
     def settled(self, host: str) -> set[str]:
@@ -235,7 +236,7 @@ class Store:
         data = self.files.get(name)
         try:
             found = json.loads(data) if data else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 
@@ -294,6 +295,20 @@ def build_record(page: Page, reading: Reading | None, depth: int, links: Iterabl
         "capped": bool(reading and reading.capped),
         "links": list(links),
     }
+
+
+def links_of(record: Mapping[str, Any]) -> Iterator[str]:
+    """The links of a record that may be asked: it may have been made by hand, and its hosts become folders."""
+    links = record.get("links")
+    for link in links if isinstance(links, list) else ():
+        if isinstance(link, str) and urls.is_safe(link):
+            yield link
+
+
+def depth_of(record: Mapping[str, Any]) -> int:
+    """How far from a seed a record says that its page is; 0 if it says nothing that can be."""
+    depth = record.get("depth")
+    return depth if isinstance(depth, int) and 0 <= depth < DEEPEST else 0
 
 
 def shard_name(number: int) -> str:

@@ -126,7 +126,7 @@ def as_errand(url: str, host: str, token: str) -> str:
 def errand_of(url: str) -> str | None:
     """Return the host for whose robots.txt a URL is asked; None if it is asked for itself."""
     host = url.partition(_ROBOTS_OF)[2].partition("~")[0]
-    return host if host and is_safe(f"http://{host}/") else None
+    return host if host and is_host(host) else None
 
 
 def bare(url: str) -> str:
@@ -139,6 +139,11 @@ def spell_again(url: str, tracking: Collection[str]) -> str | None:
     page, mark, role = url.partition("#")
     spelled = spell(page, tracking=tracking)
     return spelled and spelled + mark + role
+
+
+def is_host(name: str) -> bool:
+    """Tell whether a folder's name is one that we gave to a host."""
+    return is_safe(f"http://{name}/")
 
 
 def host(url: str) -> str:

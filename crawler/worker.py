@@ -32,6 +32,7 @@ from crawler.seeds import Seeds
 from crawler.store import Store, build_record
 from crawler.table import Host
 
+UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
 JUST_NOW = 3.0  # seconds in which a record is written after its links were handed over
 HOPS = 20  # redirects in a row: as many as browsers follow
@@ -47,6 +48,7 @@ class Worker:
         self.frontier = house.frontier
         self.seeds = seeds
         self.fetcher = Fetcher(config.terms(settings))
+        house.let_go = self.fetcher.let_go
         self.wants = wants(settings)
         self.permits = Permits(house, seeds, settings, self._get_robots)
 
@@ -87,6 +89,7 @@ class Worker:
         except (Stopped, StoreError):
             raise
         except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
+            self.house.be_equipped()
             log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
             self.house.refuse(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
@@ -112,11 +115,19 @@ class Worker:
         self.house.be_sure()
         # A sitemap may be of any type, and of one that is too long the beginning is worth having.
         terms: dict[str, Any] = {"types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
-        return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host), **terms)
+        headers, private = self.seeds.headers_for(host), self.seeds.names(host)
+        return self._fairly(self.fetcher.get(url, headers=headers, private=private, **terms))
 
     def _get_robots(self, url: str) -> Page | Failure:
         self.house.be_sure()
-        return self.fetcher.get(url, private=self.seeds.names(urls.host(url)), types=(), cut=LONGEST)
+        private = self.seeds.names(urls.host(url))
+        return self._fairly(self.fetcher.get(url, private=private, types=(), cut=LONGEST))
+
+    def _fairly(self, answer: Page | Failure) -> Page | Failure:
+        """An answer, unless nothing was asked because we could open no connection: then the URL goes back."""
+        if isinstance(answer, Failure) and answer.reason in UNASKED:
+            self.house.be_equipped()
+        return answer
 
     # ---- 2. what the host allows
 

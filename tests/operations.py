@@ -62,6 +62,8 @@ def count(lines: Iterable[str], root: Path) -> Counts:
 
 def _kind(call: str, line: str) -> str:
     kind = CALLS[call]
+    if kind == "open" and "O_PATH" in line:
+        return ""  # a step of a path that is walked: the same look-ups as for a name with slashes, and no request more
     if kind == "open" and "O_DIRECTORY" in line:
         return "folder"
     if kind == "open" and "O_CREAT" in line:

@@ -291,3 +291,25 @@ def test_private_hosts_are_refused_unless_the_user_named_them(tmp_path: Path) ->
         w.root = tmp_path / "second"
         w.run(f"http://localhost.localdomain:{w.port}/")
         assert w.records("errs")[0]["reason"] in ("private-address", "dns")
+
+
+def test_names_and_lines_that_are_not_ours_are_passed_over(tmp_path: Path) -> None:
+    with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
+        w.run("--depth", "3", *w.web.seeds())
+        before = {path.name for path in tmp_path.iterdir()}
+        for folder in ("links", "errs", "htmls", "robots"):
+            for name in (b"\xff\xfe", b"A.EXAMPLE", b"with space", b"-x", "häuser".encode()):
+                Path(os.fsdecode(os.fsencode(w.root / folder) + b"/" + name)).mkdir()
+        for folder in ("workers", "shards", "seeds"):
+            for name in (b"\xff@\xfe", b"x@1.\xff", b"@", b"999@x"):
+                Path(os.fsdecode(os.fsencode(w.root / folder) + b"/" + name)).write_bytes(b"http://../x\n")
+        hosts = ["..", ".", "", "A.EXAMPLE", "a" * 300, "x\0y", "-x", "a.example.", "[::1]x", "a.example:0"]
+        (w.root / "frontier" / "000" / "hand-made.1").write_text(
+            "".join(f"0\t0\t0\thttp://{host}/planted\n" for host in hosts) + "0\t0\t0\thttp://a.example/b\n"
+        )
+        w.run()
+        assert {path.name for path in tmp_path.iterdir()} == before
+        assert w.urls() | w.urls("errs") == {w.web.url("/"), w.web.url("/a"), w.web.url("/b")}
+        crawler("status", str(w.root), "-v")
+        crawler("rehydrate", str(w.root))
+        w.run()

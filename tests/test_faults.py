@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from world import (
     QUICK,
     Links,
     World,
+    crawler,
     end,
     is_dead,
     kill,
@@ -329,25 +332,173 @@ def test_a_read_only_mount_is_named_and_can_still_be_looked_at(tmp_path: Path, m
         assert "Read-only file system" in w.crawl(code=5)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-@pytest.mark.parametrize(
-    ("small", "large"), [("size=600k", "size=100m"), ("size=50m,nr_inodes=300", "nr_inodes=100000")]
-)
-def test_a_disk_that_fills_up_stops_the_crawl_which_goes_on_when_there_is_room(
-    tmp_path: Path, small: str, large: str
-) -> None:
-    disk = tmp_path / "disk"
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """A tmpfs of this size."""
+    disk = folder / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", small, "tmpfs", disk]).returncode:
-        pytest.skip("this root may not mount a small tmpfs")
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk]).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
     try:
-        with world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
-            w.root = disk / "store"
-            assert "no room in the store" in w.crawl(code=6)
-            assert w.urls()
-            assert half_files(w) == []
-            subprocess.run(["mount", "-o", f"remount,{large}", disk], check=True)
-            w.run()
-            assert w.differences() == []
+        yield disk
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def grow(disk: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)
+
+
+NO_RESERVE = ["-s", "min_free=0", "-s", "min_inodes=0"]
+SMALL_DISKS = {
+    "few bytes": ("size=3m", "size=100m", ["-s", "min_free=2M"], "min_free is 2M"),
+    "few inodes": (
+        "size=50m,nr_inodes=500",
+        "nr_inodes=100000",
+        ["-s", "min_free=1M", "-s", "min_inodes=200"],
+        "min_inodes is 200",
+    ),
+    "no bytes": ("size=600k", "size=100m", NO_RESERVE, "No space left on device"),
+    "no inodes": ("size=50m,nr_inodes=300", "nr_inodes=100000", NO_RESERVE, "No space left on device"),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_DISKS)
+def test_a_disk_that_fills_up_pauses_the_crawl_which_goes_on_by_itself_when_there_is_room(
+    tmp_path: Path, kind: str
+) -> None:
+    small, large, settings, words = SMALL_DISKS[kind]
+    with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+        w.root = disk / "store"
+        process = w.start(*w.web.seeds(), *settings)
+        line = wait_for_line(process, "pausing: ")
+        assert words in line
+        wait_for(lambda: stands_still(w))
+        assert half_files(w) == []
+        assert w.status()["pages"] < len(w.web.expected().pages)
+        kept = len(w.urls())
+        assert kept
+        before = {path.name for path in (w.root / "workers").iterdir()}
+        wait_for(lambda: not before & {path.name for path in (w.root / "workers").glob("*@*")})  # the pulse goes on
+        grow(disk, large)
+        printed = end(process)
+        assert "pausing" not in printed, "it is said once"
+        assert printed.count("going on: there is room in the store again") == 1
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}, "what was in flight was kept"
+        assert list(w.root.glob(".*-*")) == [], "nothing is left of the looks for room"
+
+
+@pytest.mark.parametrize("kind", SMALL_DISKS)
+@pytest.mark.parametrize("how", ["sigterm", "crawler stop"])
+def test_a_stop_while_there_is_no_room_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
+    small, large, settings, _ = SMALL_DISKS[kind]
+    with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+        w.root = disk / "store"
+        process = w.start(*w.web.seeds(), *settings)
+        wait_for_line(process, "pausing: ")
+        wait_for(lambda: stands_still(w))
+        if how == "sigterm":
+            process.terminate()
+        else:
+            crawler("stop", str(w.root))
+        end(process, 3)
+        assert {name.name.split("@")[1] for name in (w.root / "shards").iterdir()} == {"free"}
+        assert {name.name.rpartition(".")[2] for name in (w.root / "workers").iterdir()} == {"end"}
+        assert half_files(w) == []
+        grow(disk, large)
+        w.run()
+        assert w.differences() == []
+
+
+def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "size=50m,nr_inodes=300") as disk, world(Links({"/": []}), tmp_path) as w:
+        w.root = disk / "store"
+        w.crawl(*NO_RESERVE)
+        for number in range(300):
+            with suppress(OSError):
+                (disk / f"filler{number}").touch()
+        assert "no room in the store" in crawler("add", str(w.root), "http://b.example/", code=6)
+        assert "no room in the store" in w.run("http://b.example/", code=6)
+
+
+@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+def test_a_worker_that_can_open_no_files_costs_no_page_and_goes_on_when_it_can(tmp_path: Path, fetcher: str) -> None:
+    with world(TreeWeb(hosts=8, fanout=4, depth=4, delay=0.05), tmp_path) as w:
+        process = w.start(*w.web.seeds(), "-s", f"fetcher={fetcher}", "-s", "retries=0")
+        w.until(40)
+        limit_files(process, 10)
+        assert "ulimit -n" in wait_for_line(process, "pausing: ")
+        wait_for(lambda: stands_still(w))
+        assert len(asked_for(w)) < len(w.web.expected().pages)
+        limit_files(process, 1000)
+        assert "going on: files can be opened again" in end(process)
+        assert w.urls("errs") == set(), "no host was blamed"
+        assert w.differences() == []
+
+
+def test_a_limit_of_files_that_is_just_too_low_costs_no_page(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=30, fanout=4, depth=2), tmp_path) as w:
+        process = w.start(*w.web.seeds(), "-s", "retries=0")
+        w.until(5)
+        wait_for(lambda: len(workers_of(process)) == 2)
+        for pid in workers_of(process):
+            limit_files(process, len(os.listdir(f"/proc/{pid}/fd")) + 3)
+        time.sleep(5)
+        limit_files(process, 1000)
+        end(process)
+        assert w.urls("errs") == set()
+        assert w.differences() == []
+
+
+def limit_files(process: subprocess.Popen[str], count: int) -> None:
+    """Let each worker of a machine have so many open files."""
+    for pid in workers_of(process):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, hard))
+
+
+def test_workers_may_open_as_many_files_as_the_hard_limit_lets_them(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        command = ["prlimit", f"--nofile=60:{hard}", *COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        w.started.append(process)
+        w.until(5)
+        assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in workers_of(process)} == {hard}
+        end(process)
+
+
+PLANTED = ["htmls", "links", "frontier", "frontier/000", "frontier/063", "workers", "shards", "robots", "seeds"]
+
+
+@pytest.mark.parametrize("link", [*PLANTED, "htmls/tree-000.example", "links/tree-000.example"])
+def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written_through_it(
+    tmp_path: Path, link: str
+) -> None:
+    with world(TreeWeb(hosts=1, fanout=3, depth=3), tmp_path) as w:
+        w.crawl("--limit", "9", code=4)
+        shutil.rmtree(w.root / "robots")  # so that it is asked for again
+        (w.root / "robots").mkdir()
+        (w.root / "crawl.yaml").write_text((w.root / "crawl.yaml").read_text().replace("limit: 9", "limit: null"))
+        place, outside = w.root / link, tmp_path / "outside"
+        place.rename(outside)
+        place.symlink_to(outside)
+        before = sorted((path, path.stat().st_mtime_ns) for path in [outside, *outside.rglob("*")])
+        printed = w.run("http://tree-000.example/new", code=5)
+        assert f"{place} is a symbolic link" in printed
+        assert sorted((path, path.stat().st_mtime_ns) for path in [outside, *outside.rglob("*")]) == before
+
+
+def test_a_mount_that_becomes_read_only_stops_the_machine_and_loses_nothing(
+    tmp_path: Path, mount: tuple[Path, Path]
+) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
+        w.root = mount[1] / "store"
+        process = w.start(*w.web.seeds())
+        w.until(20)
+        subprocess.run(["mount", "-o", "remount,ro,bind", mount[1]], check=True)
+        assert "Read-only file system" in end(process, 5)
+        subprocess.run(["mount", "-o", "remount,rw,bind", mount[1]], check=True)
+        w.run()
+        assert w.differences() == []

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from crawler import files as files_module
-from crawler.errors import DiskFull, StoreAway, StoreError
+from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.files import Files
 
 ROOT = os.geteuid() == 0
@@ -85,9 +87,9 @@ def test_a_put_whose_reply_was_lost_is_judged_by_what_is_there(
 ) -> None:
     rename = os.rename
 
-    def lose_the_reply(old: str, new: str) -> None:
+    def lose_the_reply(old: str, new: str, **where: int) -> None:
         if arrives:
-            rename(old, new)
+            rename(old, new, **where)
         raise FileNotFoundError(errno.ENOENT, "asked again, it is gone")
 
     files(made(tmp_path)).put("links/a.example/key", b"old")
@@ -104,7 +106,7 @@ def test_a_put_whose_reply_was_lost_is_judged_by_what_is_there(
 def test_a_put_cut_off_before_its_rename_shows_nothing_under_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def power_cut(*_: object) -> None:
+    def power_cut(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(files_module.os, "rename", power_cut)
@@ -170,8 +172,8 @@ def test_a_claim_whose_reply_was_lost_is_still_a_success(tmp_path: Path, monkeyp
     files(tmp_path).create("017@free")
     rename = os.rename
 
-    def lose_the_reply(old: str, new: str) -> None:
-        rename(old, new)
+    def lose_the_reply(old: str, new: str, **where: int) -> None:
+        rename(old, new, **where)
         raise OSError(errno.EIO, "lost")
 
     monkeypatch.setattr(files_module.os, "rename", lose_the_reply)
@@ -271,7 +273,127 @@ def test_a_planted_symlink_at_a_temporary_name_is_not_followed(tmp_path: Path, m
     assert not (tmp_path / "not-there").exists()
 
 
+WRITES: dict[str, Callable[[Files, str], object]] = {
+    "put": lambda mine, folder: mine.put(f"{folder}/name", b"spoilt"),
+    "create": lambda mine, folder: mine.create(f"{folder}/name"),
+    "claim from": lambda mine, folder: mine.claim(f"{folder}/precious", "taken"),
+    "claim to": lambda mine, folder: mine.claim("name", f"{folder}/name"),
+    "drop": lambda mine, folder: mine.drop(f"{folder}/precious"),
+    "make": lambda mine, folder: mine.make(f"{folder}/folder"),
+    "freshen": lambda mine, folder: mine.freshen(folder),
+    "clock": lambda mine, folder: mine.clock(folder),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("link, folder", [("htmls", "htmls"), ("htmls", "htmls/a.example"), ("links/b", "links/b")])
+@pytest.mark.parametrize("where", ["outside", "nowhere", "store/inside"])
+def test_nothing_is_written_through_a_symlink_at_any_level(
+    tmp_path: Path, write: str, link: str, folder: str, where: str
+) -> None:
+    outside, root = tmp_path / "outside", made(tmp_path / "store")
+    for path in (outside / "a.example", root / "inside" / "a.example", root / "links"):
+        path.mkdir(parents=True)
+        (path.parent / "precious").touch()
+        (path / "precious").touch()
+    (root / "name").touch()
+    (root / link).symlink_to(tmp_path / where)
+    before = everything(tmp_path)
+    with pytest.raises(StoreError, match=rf"{root}/{link} is a symbolic link") as caught:
+        WRITES[write](files(root), folder)
+    assert type(caught.value) is StoreError, "it is not waited for"
+    assert everything(tmp_path) == before
+
+
+def test_the_root_of_a_store_may_be_a_symlink(tmp_path: Path) -> None:
+    made(tmp_path / "real")
+    (tmp_path / "store").symlink_to(tmp_path / "real")
+    files(tmp_path / "store").put("links/a.example/key", b"here")
+    assert (tmp_path / "real" / "links" / "a.example" / "key").read_bytes() == b"here"
+
+
+def test_a_symlink_in_place_of_a_file_is_replaced_and_what_it_points_to_stays_as_it_is(tmp_path: Path) -> None:
+    victim, root = tmp_path / "victim", made(tmp_path / "store")
+    victim.write_text("untouched")
+    (root / "page").symlink_to(victim)
+    files(root).put("page", b"new")
+    assert victim.read_text() == "untouched"
+    assert (root / "page").read_bytes() == b"new"
+    assert not (root / "page").is_symlink()
+
+
+def test_a_writer_keeps_no_descriptor_whatever_becomes_of_it(tmp_path: Path) -> None:
+    root = made(tmp_path / "store")
+    (root / "links").symlink_to(tmp_path)
+    (root / "errs").touch()
+    before = os.listdir("/proc/self/fd") if Path("/proc/self/fd").exists() else []
+    for name in ("htmls/a.example/key", "links/a.example/key", "errs/a.example/key", "new/a/b/c/d"):
+        for _ in range(3):
+            with suppress(StoreError):
+                files(root).put(name, b"")
+    with suppress(StoreError):
+        files(tmp_path / "nowhere").put("README", b"")
+    assert not before or len(os.listdir("/proc/self/fd")) == len(before)
+
+
+@pytest.mark.parametrize("name", ["../name", "links/../../name", "links/..", "links/a\0b", ".."])
+def test_a_name_that_leads_out_of_the_store_is_neither_read_nor_written(tmp_path: Path, name: str) -> None:
+    root = made(tmp_path / "store")
+    (root / "links").mkdir()
+    (tmp_path / "name").write_text("outside")
+    before = everything(tmp_path)
+    for call in (files(root).get, files(root).names, files(root).create, files(root).drop, files(root).make):
+        with pytest.raises(StoreError, match="does not stay in the store"):
+            call(name)
+    with pytest.raises(StoreError):
+        files(root).put(name, b"")
+    with pytest.raises(StoreError):
+        files(root).claim("README", name)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["fifo", "fifo with a writer", "folder", "device", "socket"])
+def test_what_is_no_file_in_place_of_one_is_named_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    path = made(tmp_path) / "page"
+    keep: list[int] = []
+    if kind.startswith("fifo"):
+        os.mkfifo(path)
+        keep = [os.open(path, os.O_RDWR)] if "writer" in kind else []
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        made_socket = socket.socket(socket.AF_UNIX)
+        made_socket.bind(os.path.relpath(path))
+        made_socket.close()
+    with pytest.raises(StoreError, match=str(path)):
+        files(tmp_path).get("page")
+    for descriptor in keep:
+        os.close(descriptor)
+
+
 # ---- trouble
+
+
+def test_room_is_found_by_writing_and_nothing_is_left_of_that(small_disk: Path) -> None:
+    store = files(small_disk)
+    assert not store.has_room(), "64 KB are too few"
+    assert os.listdir(small_disk) == []
+    subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
+    assert store.has_room()
+    for number in range(10):
+        store.create(f"name{number}")
+    assert not store.has_room(), "20 inodes are too few then"
+    assert len(os.listdir(small_disk)) == 10
+
+
+def test_a_file_system_that_counts_neither_bytes_nor_inodes_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(files_module.os, "statvfs", lambda _: nothing)
+    assert min(files(tmp_path).free()) > 1 << 60
 
 
 @pytest.fixture
@@ -309,12 +431,16 @@ def test_a_disk_without_inodes_is_a_full_disk(small_disk: Path) -> None:
     [
         (errno.ENOSPC, DiskFull, "no room in the store"),
         (errno.EDQUOT, DiskFull, "no room in the store"),
+        (errno.EMFILE, NoDescriptors, "ulimit -n"),
+        (errno.ENFILE, NoDescriptors, "ulimit -n"),
         (errno.EACCES, StoreError, "check the mount and the permissions"),
         (errno.EROFS, StoreError, "check the mount and the permissions"),
         (errno.ESTALE, StoreAway, "is the mount still there?"),
         (errno.EIO, StoreAway, "is the mount still there?"),
         (errno.ENOTCONN, StoreAway, "is the mount still there?"),
         (errno.ETIMEDOUT, StoreAway, "is the mount still there?"),
+        (errno.ENOMEM, StoreAway, "the store does not answer"),
+        (errno.EINTR, StoreAway, "the store does not answer"),
     ],
 )
 def test_each_error_of_the_mount_is_one_sentence_that_says_what_to_do(
@@ -352,11 +478,13 @@ def test_a_stale_handle_is_opened_again_from_the_top(tmp_path: Path, monkeypatch
     files(tmp_path).put("page", b"fresh")
     failures = [OSError(errno.ESTALE, "stale")]
 
-    def open_stale_once(*args: object) -> object:
+    real = os.open
+
+    def open_stale_once(path: str, flags: int) -> int:
         if failures:
             raise failures.pop()
-        return open(*args)  # type: ignore[call-overload]
+        return real(path, flags)
 
-    monkeypatch.setattr(files_module, "open", open_stale_once, raising=False)
+    monkeypatch.setattr(files_module.os, "open", open_stale_once)
     assert files(tmp_path).get("page") == b"fresh"
     assert not failures

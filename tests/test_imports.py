@@ -16,7 +16,7 @@ ROWS = [
     ["version", "errors", "records", "reasons", "addresses", "traps", "logs", "slate"],
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse", "sitemap"],
-    ["store", "table", "fetch_curl", "fetch_requests"],
+    ["store", "table", "room", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
     ["roster"],
@@ -50,6 +50,7 @@ TOUCHES_FILES = {
     "doctor_mount": "what the kernel says of mounts",
     "demo": "the folder of the demonstration",
     "machine": "what the kernel says of memory",
+    "room": "whether this process may open files",
     "web_server": "the server's log",
     "web_expected": "the store, read as a user's script would",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -49,6 +50,49 @@ def draw(root: Path, settings: Settings) -> Store:
         store.put_record(url, to_json(build_record(page, reading, depth, links, 0.0)))
     store.put_refusal(f"{SITE}/gone", Failure(f"{SITE}/gone", "http-404"), 1)
     return store
+
+
+BAD = [
+    "http://../../x",
+    "http://a.example/../..\0",
+    "http://A.EXAMPLE/",
+    f"http://{'a' * 300}.example/",
+    "x",
+    "",
+    7,
+    None,
+]
+BAD += [["http://b.example/"], {"a": 1}, "ftp://b.example/", "http://b.example"]
+BAD += ["http:///x", "http://b.example/\ud800"]
+ODD_RECORDS = {
+    "links that are no URLs": {"url": f"{SITE}/odd", "depth": 1, "sha224": "x", "links": [*BAD, f"{SITE}/good"]},
+    "links that are no list": {"url": f"{SITE}/odd", "depth": 1, "links": f"{SITE}/waits-9"},
+    "no links and no depth": {"url": f"{SITE}/odd"},
+    "a depth that is none": {"url": f"{SITE}/odd", "depth": "deep", "links": [f"{SITE}/good"]},
+    "a depth below nought": {"url": f"{SITE}/odd", "depth": -5, "links": [f"{SITE}/good"]},
+    "a list": [f"{SITE}/waits-9"],
+    "a URL that is none": {"url": "http://../x", "depth": 0, "links": []},
+    "a URL that is a number": {"url": 5, "depth": 0, "links": []},
+    "an empty record": {},
+}
+
+
+@pytest.mark.parametrize("has_seeds", [True, False])
+@pytest.mark.parametrize("odd", ODD_RECORDS)
+def test_a_record_made_by_hand_harms_nothing(tmp_path: Path, odd: str, has_seeds: bool) -> None:
+    settings = settings_of()
+    store = draw(tmp_path / "s", settings)
+    if not has_seeds:
+        store.files.drop("seeds/first")
+    rehydrate(store, settings, quiet)
+    before = waiting(store, settings)
+    odd_one = store.root / "links" / "a.example" / urls.key(f"{SITE}/odd")
+    odd_one.write_text(json.dumps(ODD_RECORDS[odd]))
+    (odd_one.parent / ("f" * 24)).write_text("[" * 100_000)
+    rehydrate(store, settings, quiet)
+    assert waiting(store, settings).keys() - {f"{SITE}/good"} == before.keys()
+    assert all(map(urls.is_safe, waiting(store, settings)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
 
 
 def waiting(store: Store, settings: Settings) -> dict[str, int]:

@@ -181,12 +181,12 @@ def wait_for(happened: Any, seconds: float = LONG) -> None:
         time.sleep(0.02)
 
 
-def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
-    """Wait until a process has printed a line with these words; it must print them, or end."""
+def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
+    """Wait until a process has printed a line with these words, and return it; it must print them, or end."""
     assert process.stdout
     for line in process.stdout:
         if words in line:
-            return
+            return line
     raise AssertionError(f"it ended without a word of {words!r}")
 
 

@@ -1,0 +1,58 @@
+"""What a worker must have before it asks hosts: a store that answers, room in it, and files that it may open."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from crawler import config
+from crawler.config import Settings
+from crawler.files import TOO_MANY, Files
+
+MORE = 1.25  # times what is set must be free before a machine goes on: else it would go back and forth
+
+
+@dataclass(slots=True)
+class Want:
+    """Something that must come before hosts are asked again; `kind` is one of `slate.WANTS`."""
+
+    kind: str
+    sentence: str
+    is_met: Callable[[], bool]
+    stuck_since: float | None = None  # since when something could not be read or written for want of it
+    seen: float = field(default_factory=time.monotonic)  # when it was last found wanting
+
+
+def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
+    """What the store has less of than is set, as a sentence; empty if nothing is short."""
+    free, inodes = files.free()
+    if free < settings.min_free * times:
+        left, name, until = (
+            f"only {free / (1 << 20):,.1f}M are",
+            "min_free",
+            f"{settings.min_free * MORE / (1 << 20):,.1f}M",
+        )
+    elif inodes < settings.min_inodes * times:
+        left, name, until = f"only {inodes:,} inodes are", "min_inodes", f"{settings.min_inodes * MORE:,.0f}"
+    else:
+        return ""
+    return (
+        f"{left} free in {files.root} ({name} is {config.show(getattr(settings, name))}); make room, and it goes on "
+        f"by itself when there are {until} (to go on with less, stop it and lower {name} in crawl.yaml)"
+    )
+
+
+def can_open(count: int) -> bool:
+    """Whether this process may open so many files more; they are opened all at once, and closed again."""
+    opened: list[int] = []
+    try:
+        for _ in range(count):
+            opened.append(os.open("/", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in TOO_MANY
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True

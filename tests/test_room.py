@@ -1,0 +1,63 @@
+"""What is short is named with its setting; a machine goes on only when there is some to spare."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from crawler.config import Settings
+from crawler.files import Files
+from crawler.room import MORE, shortage
+
+SETTINGS = Settings(min_free=64 << 20, min_inodes=2000)
+MEGA = 1 << 20
+
+
+class Disk(Files):
+    """A store on a disk with so much free."""
+
+    def __init__(self, free: int, inodes: int) -> None:
+        super().__init__("/mnt/store")
+        self.seen = free, inodes
+
+    def free(self) -> tuple[int, int]:
+        return self.seen
+
+
+@pytest.mark.parametrize(
+    ("free", "inodes", "words"),
+    [
+        (63 * MEGA, 9999, ["63.0M are free in /mnt/store", "min_free is 64M", "there are 80.0M"]),
+        (0, 0, ["0.0M are free", "min_free is 64M"]),
+        (999 * MEGA, 1999, ["1,999 inodes are free in /mnt/store", "min_inodes is 2000", "there are 2,500"]),
+    ],
+)
+def test_what_is_short_is_said_with_what_is_left_the_setting_and_what_to_do(
+    free: int, inodes: int, words: list[str]
+) -> None:
+    said = shortage(Disk(free, inodes), SETTINGS)
+    assert [word for word in [*words, "make room", "crawl.yaml"] if word not in said] == []
+
+
+@pytest.mark.parametrize(("free", "inodes"), [(70 * MEGA, 9999), (999 * MEGA, 2100)])
+def test_what_is_enough_to_work_is_not_enough_to_go_on_after_a_pause(free: int, inodes: int) -> None:
+    assert shortage(Disk(free, inodes), SETTINGS) == ""
+    assert shortage(Disk(free, inodes), SETTINGS, MORE) != ""
+    assert shortage(Disk(80 * MEGA, 2500), SETTINGS, MORE) == ""
+
+
+def test_a_store_without_a_reserve_is_never_short() -> None:
+    assert shortage(Disk(0, 0), Settings(min_free=0, min_inodes=0), MORE) == ""
+
+
+def test_files_are_opened_to_know_whether_they_can_be_and_none_stays_open() -> None:
+    code = (
+        "import os, resource, sys\n"
+        "from crawler.room import can_open\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "print(can_open(20), can_open(60), can_open(20))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True"]
