@@ -5,9 +5,10 @@ next: it is the life of a URL.
 
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
     addresses, urls, charset, terms        pure: spelling of URLs, public addresses, bytes to text, a request's terms
+    robots                                 pure: what robots.txt and robots tags say to us
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
-    politeness, robots, parse              pure: a host's pace, its rules, a page's links
+    politeness, parse                      pure: a host's pace, a page's links
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy

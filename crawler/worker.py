@@ -27,7 +27,7 @@ from crawler.fetch import Fetcher
 from crawler.housekeeping import House
 from crawler.logs import log
 from crawler.records import REDIRECTS, Failure, Page, Reading, Try
-from crawler.robots import LONGEST, Rules
+from crawler.robots import LONGEST, Rules, token
 from crawler.seeds import Seeds
 from crawler.store import Robots, Store, build_record
 from crawler.table import Host
@@ -297,4 +297,5 @@ def wants(settings: Settings) -> parse.Wants:
         follow=settings.follow,
         nofollow=settings.nofollow,
         tracking=frozenset(settings.tracking),
+        token=token(settings.user_agent),
     )

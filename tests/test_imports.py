@@ -14,8 +14,8 @@ FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
     ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
-    ["urls", "charset", "terms"],
-    ["files", "config", "politeness", "robots", "parse"],
+    ["urls", "charset", "terms", "robots"],
+    ["files", "config", "politeness", "parse"],
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],

@@ -6,6 +6,7 @@ import json
 import re
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawler.config import Settings
 from crawler.records import Page
 from crawler.robots import LONGEST, Rules, allows, tags, token
-from crawler.worker import Worker
+from crawler.worker import Worker, wants
 
 DATA = Path(__file__).parent / "data" / "robots"
 
@@ -413,6 +415,10 @@ def test_any_url_is_judged(url: str) -> None:
 )  # fmt: skip
 def test_robots_tags_say_what_they_say_to_us(values: list[str], expected: str) -> None:
     assert tags(values, "Folder-Crawler") == frozenset(expected.split())
+
+
+def test_robots_tags_know_us_by_the_same_name_as_robots_txt() -> None:
+    assert wants(replace(Settings(), user_agent="Folder-Bot/3 (+http://x)")).token == "Folder-Bot"
 
 
 @given(st.lists(st.text(max_size=60) | st.text("noindexflw,:; \n-*0", max_size=60)))
