@@ -8,7 +8,7 @@ next: it is the life of a URL.
     robots                                 pure: what robots.txt and robots tags say to us
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
-    politeness, parse                      pure: a host's pace, a page's links
+    politeness, parse, sitemap             pure: a host's pace; the links of a page, of a sitemap
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy

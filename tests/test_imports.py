@@ -15,7 +15,7 @@ FOLDER = Path(crawler.__file__).parent
 ROWS = [
     ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
     ["urls", "charset", "terms", "robots"],
-    ["files", "config", "politeness", "parse"],
+    ["files", "config", "politeness", "parse", "sitemap"],
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
