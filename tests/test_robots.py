@@ -304,6 +304,7 @@ HOSTILE = {
     "nothing but agents": b"User-agent: *\n" * 38_000,
     "a long rule": b"Disallow: /" + b"a" * 500_000 + b"\n",
     "escapes": b"Disallow: /" + b"%61" * 160_000 + b"b\n",
+    "sitemaps": b"".join(b"Sitemap: /%x\n" % number for number in range(35_000)),
     "white space": b"Disallow" + b" " * 500_000 + b"x y\n",
 }  # fmt: skip
 

@@ -349,6 +349,9 @@ COSTLY = {
     # what is in the file: (its pieces, links, megabytes at most)
     "a gigabyte of spaces": (f"[{START!r}] + [b' ' * 2**20] * 1024", 1, 10),
     "a gigabyte of elements": (f"[{START!r}] + [b'<a/>' * 2**18] * 1024", 1, 10),
+    "a gigabyte of nested elements": (f"[{START!r}] + [b'<aa>' * 2**18] * 1024", 1, 10),
+    "a gigabyte of one comment": (f"[{START!r}, b'<!--'] + [b'x' * 2**20] * 1024", 1, 10),
+    "millions of names": (f"[{START!r}] + [b'<n%d/>' % n for n in range(2_000_000)]", 1, 20),
     "50 MB of entries": (
         f"[{OPEN.encode()!r}] + [b'<url><loc>/%d</loc>%950s</url>' % (n, b'') for n in range(50000)]", 50_000, 30
     ),
