@@ -62,7 +62,7 @@ def _parsed(packed: bytes) -> Protego:
 
 # From octets to what is said to us
 
-# A record and its value. A missing colon and the usual typos are forgiven, where only one word follows.
+# A record and its value. The usual typos are forgiven, and a missing colon where only one word follows.
 _RECORD = re.compile(
     rb"^[ \t\v\f]*+(?i:(?P<agent>user[- ]?agent)|(?P<allow>allow)|(?P<disallow>diss?all?[oa]w|diasllow)"
     rb"|(?P<sitemap>site-?maps?)|(?P<delay>crawl[- ]?delay))"

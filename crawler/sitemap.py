@@ -109,13 +109,11 @@ def _inflated(body: bytes) -> Iterator[bytes]:
     """Give what is in all members of a gzip file; what stands behind the last one is padding."""
     member = zlib.decompressobj(wbits=31)
     for piece in _chunks(body, SLICE):
-        found = b""
-        while piece or len(found) == CHUNK:
+        while piece:
             try:
-                found = member.decompress(piece, CHUNK)
+                yield member.decompress(piece, CHUNK)
             except zlib.error as error:
                 raise _Cut from error
-            yield found
             piece = member.unused_data or member.unconsumed_tail
             if member.eof and piece:
                 if not _GZIP.startswith(piece[:2]):
