@@ -216,7 +216,7 @@ def _escaped(octets: bytes, kept: bytes) -> bytes:
 
 _FORBIDS = {"noindex": {"noindex"}, "nofollow": {"nofollow"}, "none": {"noindex", "nofollow"}}
 # These have a colon of their own, and a value that may be `none`; a date's words mean nothing to us.
-_VALUED = re.compile(r"\bmax-[a-z-]+\s*+:\s*+[^\s,;]*+|\bunavailable_after\s*+:")
+_VALUED = re.compile(r"(?<![\w-])max-[a-z-]++\s*+:\s*+[^\s,;]*+|\bunavailable_after\s*+:")
 _WORD = re.compile(r"([\w*./-]++)(\s*+:)?")
 
 

@@ -418,6 +418,13 @@ def test_robots_tags_say_what_they_say_to_us(values: list[str], expected: str) -
     assert tags(values, "Folder-Crawler") == frozenset(expected.split())
 
 
+@pytest.mark.parametrize("unit", ["max-", "max-a ", "a: ", "unavailable_after", "- ", " ", "none/"])
+def test_long_tags_are_read_in_reasonable_time(unit: str) -> None:
+    began = time.process_time()
+    assert tags([unit * (5_000_000 // len(unit)) + "\nnofollow"], "x") == {"nofollow"}
+    assert time.process_time() - began < 60  # quadratic would be hours; a noisy machine is not
+
+
 def test_robots_tags_know_us_by_the_same_name_as_robots_txt() -> None:
     assert wants(replace(Settings(), user_agent="Folder-Bot/3 (+http://x)")).token == "Folder-Bot"
 
