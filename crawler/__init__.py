@@ -5,9 +5,10 @@ next: it is the life of a URL.
 
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
     traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
+    robots                                 pure: what robots.txt and robots tags say to us
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
-    politeness, robots, parse              pure: a host's pace, its rules, a page's links
+    politeness, parse, sitemap             pure: a host's pace; the links of a page, of a sitemap
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     room                                   what a worker must have before it asks: room in the store, open files
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
@@ -16,6 +17,7 @@ next: it is the life of a URL.
     roster, control                        who is at work; an operator's word: stop, pause, resume
     rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
     desk                                   what a worker's visitors share
+    permits                                what each host allows: its robots.txt, and how a worker comes by it
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress

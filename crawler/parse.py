@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from crawler.charset import decode
-from crawler.records import FOLLOWED, Page, Reading
+from crawler.records import FOLLOWED, Page, Reading, Unreadable
+from crawler.robots import tags
 from crawler.urls import TRACKING, spell
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ __all__ = ["Unreadable", "Wants", "decode", "links", "read"]
 
 MAX_TITLE = 500
 
-# Advice for whoever writes a page's text into a program; ours come from the web.
-
-
-class Unreadable(Exception):
-    """The parser gave up on the page; the worker makes the refusal `unreadable` of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wants:
@@ -35,8 +30,9 @@ class Wants:
 
     parser: str = "lexbor"  # or html5lib, the reference
     follow: tuple[str, ...] = FOLLOWED  # of records.LINK_KINDS
-    nofollow: bool = False  # True: heed rel=nofollow and <meta name=robots content=nofollow>
+    nofollow: bool = False  # True: leave out single links marked rel=nofollow
     tracking: Collection[str] = frozenset(TRACKING)
+    token: str = "*"  # what robots tags know us by
     max_links: int = 10_000
 
 
@@ -54,7 +50,7 @@ class Tree:
 
 
 def read(page: Page, wants: Wants = DEFAULTS) -> Reading:
-    """Read a page: its text, its title, and its links in their one spelling."""
+    """Read a page: its text, its title, its links in their one spelling, and what it says to robots."""
     text, charset = decode(page.body, page.content_type)
     part, cut = _bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
     tree = _PARSERS[wants.parser](part)
@@ -64,6 +60,7 @@ def read(page: Page, wants: Wants = DEFAULTS) -> Reading:
         charset=charset,
         title=_title(tree.title),
         links=tuple(found[: wants.max_links]),
+        robots=tuple(sorted(tags(_said_to_robots(page, tree.elements, wants.token), wants.token))),
         capped=cut or len(found) > wants.max_links,
     )
 
@@ -94,8 +91,6 @@ def _spelled(elements: Sequence[Element], url: str, wants: Wants) -> Iterator[st
     """Give each wanted link once, and no more than one beyond the cap."""
     base = _base(elements, url)
     seen: set[str] = set()
-    if wants.nofollow and any(_forbids(attributes) for tag, attributes in elements if tag == "meta"):
-        return
     # Most links of a page are repeats, or differ in their fragments only: cheaper to see before the spelling.
     for link in dict.fromkeys(link.partition("#")[0] for link in _wanted(elements, wants)):
         spelled = spell(link, base, wants.tracking)
@@ -149,10 +144,12 @@ def _refresh(meta: Attributes) -> str | None:
     return (match["quoted"] or match["plain"]) if match else None
 
 
-def _forbids(meta: Attributes) -> bool:
-    """Whether a <meta> asks robots not to follow any link of the page."""
-    says = set(re.split(r"[\s,]+", (meta.get("content") or "").lower()))
-    return (meta.get("name") or "").lower() == "robots" and not says.isdisjoint({"nofollow", "none"})
+def _said_to_robots(page: Page, elements: Iterable[Element], token: str) -> Iterator[str]:
+    """Give what the headers and each <meta> say to all robots, or to the one of this name."""
+    yield page.headers.get("x-robots-tag", "")
+    for tag, meta in elements:
+        if tag == "meta" and (meta.get("name") or "").strip().lower() in ("robots", token.lower()):
+            yield meta.get("content") or ""
 
 
 def _words(attributes: Attributes, name: str) -> set[str]:

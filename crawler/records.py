@@ -69,5 +69,9 @@ class Reading:
     capped: bool = False  # there was more than we read: too many links, or markup built to exhaust a parser
 
 
+class Unreadable(Exception):
+    """What came is not what a parser reads: no page, no sitemap. The worker makes the refusal `unreadable` of it."""
+
+
 LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
 FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too

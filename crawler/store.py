@@ -293,6 +293,7 @@ def build_record(page: Page, reading: Reading | None, depth: int, links: Iterabl
         "etag": page.headers.get("etag"),
         "last_modified": page.headers.get("last-modified"),
         "capped": bool(reading and reading.capped),
+        "robots": list(reading.robots) if reading else [],
         "links": list(links),
     }
 

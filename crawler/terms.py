@@ -26,6 +26,8 @@ _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)])
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te"})
 # Of these only one can be meant; a list of them would mean nothing.
 _SINGLE = frozenset({"location", "content-type", "content-length", "retry-after", "date"})
+# Each line of these stands for itself, and has commas of its own.
+_LINES = frozenset({"x-robots-tag", "set-cookie"})
 _END = r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]*):(\d*)"
 _RULE = re.compile(f"{_END}:{_END}", re.ASCII)
 
@@ -145,7 +147,7 @@ def check_proxy(proxy: str, fetcher: str = "curl") -> None:
 
 
 def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by lower-case name, repeated ones joined, without control characters."""
+    """Return headers by lower-case name, repeated ones joined (by a line end, where a comma would mix them up)."""
     headers: dict[str, str] = {}
     for name, value in pairs:
         name = name.strip().lower()
@@ -153,7 +155,7 @@ def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         if name not in headers:
             headers[name] = value
         elif name not in _SINGLE:
-            headers[name] += ", " + value
+            headers[name] += ("\n" if name in _LINES else ", ") + value
     return headers
 
 

@@ -27,7 +27,7 @@ from crawler.housekeeping import House
 from crawler.logs import log
 from crawler.permits import Permits
 from crawler.records import PRIORITY, REDIRECTS, Failure, Page, Try
-from crawler.robots import LONGEST, Rules
+from crawler.robots import LONGEST, Rules, token
 from crawler.seeds import Seeds
 from crawler.store import Store, build_record
 from crawler.table import Host
@@ -302,4 +302,5 @@ def wants(settings: Settings) -> parse.Wants:
         follow=settings.follow,
         nofollow=settings.nofollow,
         tracking=frozenset(settings.tracking),
+        token=token(settings.user_agent),
     )

@@ -94,6 +94,8 @@ says("/deflate", whole(zlib.compress(BODY), b"Content-Encoding: deflate"), keep=
 says("/deflate-raw", whole(raw_deflate(BODY), b"Content-Encoding: deflate"), keep=True)
 says("/early-hints", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + whole(BODY), keep=True)
 says("/cookie", whole(BODY, b"Set-Cookie: a=1", b"Set-Cookie: b=2", b"X-Odd: caf\xe9\x07"), keep=True)
+says("/robots-tags", whole(BODY, b"X-Robots-Tag: googlebot: noindex, none", b"x-robots-tag: nofollow"), keep=True)
+says("/vary", whole(BODY, b"Vary: a", b"Vary: b"), keep=True)
 says("/slow-down", whole(b"", b"Retry-After: 120", status=b"429 Slow"), keep=True)
 says(
     "/later",

@@ -497,7 +497,12 @@ def test_a_mount_that_becomes_read_only_stops_the_machine_and_loses_nothing(
         w.root = mount[1] / "store"
         process = w.start(*w.web.seeds())
         w.until(20)
-        subprocess.run(["mount", "-o", "remount,ro,bind", mount[1]], check=True)
+        # Refused as long as a file is open for writing at that very moment.
+        wait_for(
+            lambda: (
+                not subprocess.run(["mount", "-o", "remount,ro,bind", mount[1]], stderr=subprocess.DEVNULL).returncode
+            )
+        )
         assert "Read-only file system" in end(process, 5)
         subprocess.run(["mount", "-o", "remount,rw,bind", mount[1]], check=True)
         w.run()

@@ -91,9 +91,13 @@ def test_early_hints_are_not_taken_for_the_answer(get: Get) -> None:
 
 
 def test_headers_are_lower_case_joined_and_without_control_characters(get: Get) -> None:
-    headers = page(get("/cookie")).headers
-    assert headers["set-cookie"] == "a=1, b=2"
-    assert headers["x-odd"] == "caf\xe9"
+    assert page(get("/vary")).headers["vary"] == "a, b"
+    assert page(get("/cookie")).headers["x-odd"] == "caf\xe9"
+
+
+def test_headers_of_which_each_line_stands_for_itself_stay_apart(get: Get) -> None:
+    assert page(get("/cookie")).headers["set-cookie"] == "a=1\nb=2"
+    assert page(get("/robots-tags")).headers["x-robots-tag"] == "googlebot: noindex, none\nnofollow"
 
 
 def test_a_redirect_is_a_page_without_a_body_and_is_not_followed(get: Get, server: Server) -> None:

@@ -14,8 +14,8 @@ FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
     ["version", "errors", "records", "reasons", "addresses", "traps", "logs", "slate"],
-    ["urls", "charset", "terms"],
-    ["files", "config", "politeness", "robots", "parse", "sitemap"],
+    ["urls", "charset", "terms", "robots"],
+    ["files", "config", "politeness", "parse", "sitemap"],
     ["store", "table", "room", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],

@@ -131,12 +131,49 @@ def test_a_refresh_is_read_by_the_standards_steps(content: str, expected: str | 
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-def test_nofollow_is_heeded_when_asked_for(parser: str) -> None:
+def test_single_links_marked_nofollow_are_left_out_when_asked_for(parser: str) -> None:
     link = "<a href=1 rel='x NoFollow'>x</a><a href=2>x</a>"
     assert paths(link, parser) == ["/dir/1", "/dir/2"]
     assert paths(link, parser, nofollow=True) == ["/dir/2"]
-    assert paths(link + "<meta name=Robots content='noindex, NOFOLLOW'>", parser, nofollow=True) == []
-    assert paths(link + "<meta name=robots content=none>", parser, nofollow=True) == []
+
+
+BOTH = ("nofollow", "noindex")
+ROBOTS = {
+    # what is said to robots: (the page, what is meant for folder-crawler)
+    "nothing": ("<meta name=description content=noindex><meta content=nofollow><a href=1>x</a>", ()),
+    "both": ("<meta name=Robots content='noindex, NOFOLLOW'>", BOTH),
+    "none": ("<meta content=' none ' name=' robots '>", BOTH),
+    "odd separators": ("<META NAME=ROBOTS CONTENT=' ;noarchive;NoIndex;\n\tfollow nofollow '>", BOTH),
+    "several": ("<meta name=robots content=noindex><meta name=robots content=nofollow>", BOTH),
+    "in the body": ("<body><p>x<div><meta name=robots content=nofollow></div>", ("nofollow",)),
+    "to us": ("<meta name=Folder-Crawler content=nofollow><meta name=robots content=all>", ("nofollow",)),
+    "to others": ("<meta name=googlebot content=noindex><meta name=folder content=nofollow>", ()),
+    "unknown words": ("<meta name=robots content='max-image-preview: none, noodp, index'>", ()),
+    "a date": ("<meta name=robots content='unavailable_after: 25 Jun 2026 15:00:00 PST, noindex'>", ("noindex",)),
+    "no content": ("<meta name=robots><meta name=robots content><meta name content=noindex>", ()),
+    "a template": ("<template><meta name=robots content=none></template>", ()),
+    "a comment": ("<!--<meta name=robots content=none>-->", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("name", ROBOTS)
+def test_what_a_page_says_to_robots_is_read_and_its_links_all_the_same(name: str, parser: str) -> None:
+    html, expected = ROBOTS[name]
+    found = reading(html + "<a href=1>x</a>", parser, token="folder-crawler", nofollow=True)
+    assert found.robots == expected
+    assert found.links == ("http://example.org/dir/1",)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_headers_and_metas_say_it_together(parser: str) -> None:
+    said = "googlebot: none\nFolder-Crawler: NoIndex\nunavailable_after: 25 Jun 2026 15:00:00 PST"
+    headers = {"content-type": UTF8, "x-robots-tag": said}
+    page = Page(URL, 200, headers, b"<meta name=robots content=nofollow>")
+    assert read(page, Wants(parser=parser)).robots == ("nofollow",)
+    assert read(page, Wants(parser=parser, token="folder-crawler")).robots == BOTH
+    plain = Page(URL, 200, headers | {"content-type": "text/plain"}, b"<meta name=robots content=nofollow>")
+    assert read(plain, Wants(parser=parser, token="folder-crawler")).robots == ("noindex",)
 
 
 @pytest.mark.parametrize("parser", PARSERS)

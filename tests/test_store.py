@@ -76,6 +76,14 @@ def test_a_record_is_one_line_of_ascii_json(store: Store) -> None:
     assert record["fetched"] == "1970-01-01T00:00:00Z"
 
 
+def test_a_record_says_what_the_page_says_to_robots_and_a_redirect_says_nothing() -> None:
+    reading = Reading("", "utf-8", "", (), robots=("noindex", "nofollow"))
+    record = build_record(Page(URL, 200), reading, 0, (), 0.0)
+    assert list(record)[-3:] == ["capped", "robots", "links"]
+    assert record["robots"] == ["noindex", "nofollow"]
+    assert build_record(Page(URL, 301), None, 0, (), 0.0)["robots"] == []
+
+
 def test_a_refusal_says_why_in_one_line(store: Store) -> None:
     store.put_refusal(URL, Failure(URL, "http-404", "Not\nFound \udcff"), 2)
     [path] = (store.root / "errs" / "a.example").iterdir()
