@@ -26,6 +26,7 @@ from crawler.seeds import Seeds
 from crawler.store import Robots
 
 REMEMBERED = 2000  # hosts whose rules are kept in memory
+HEAVY = 128 << 20  # bytes that they may take together
 AGE = 24 * 3600.0
 HOUR = 3600.0
 HOPS = 5  # redirects of a robots.txt that are followed
@@ -40,6 +41,7 @@ class Down:
 
     failure: Failure
     delay = 0.0
+    weight = 0
 
     def allow(self, url: str) -> bool:
         """Whether we may ask this URL: no."""
@@ -73,6 +75,7 @@ class Permits:
         self._get = get  # asks for a robots.txt
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._steps: OrderedDict[str, Step] = OrderedDict()
+        self._weight = 0
         self._failed: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
         self._lock = threading.Lock()
 
@@ -172,7 +175,7 @@ class Permits:
             tries = self._failed.get(host, 0) + 1
         self._note(self._failed, host, tries)
         if tries > self.settings.retries or not reasons.look_up(answer.reason).again:
-            self._note(self._rules, host, (Down(failure), time.time()))
+            self._note_rules(host, Down(failure), time.time())
         return failure
 
     def _remember(self, task: Try, host: str, robots: Robots) -> Rules | Down:
@@ -186,8 +189,16 @@ class Permits:
         with self._lock:
             self._failed.pop(host, None)
             self._steps.pop(host, None)
-        self._note(self._rules, host, (rules, robots.read))
+        self._note_rules(host, rules, robots.read)
         return rules
+
+    def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:
+        with self._lock:
+            old = self._rules.pop(host, None)
+            self._rules[host] = rules, read
+            self._weight += rules.weight - (old[0].weight if old else 0)
+            while len(self._rules) > REMEMBERED or (self._weight > HEAVY and len(self._rules) > 1):
+                self._weight -= self._rules.popitem(last=False)[1][0].weight
 
     def _note(self, notes: OrderedDict[str, Noted], host: str, noted: Noted) -> None:
         with self._lock:

@@ -17,8 +17,8 @@ from crawler.records import Failure
 # Bytes that are read of a robots.txt: RFC 9309 asks for 500 KiB at least, and a file of the tests of others has 517.
 LONGEST = 520 * 1024
 MAX_SITEMAPS = 1_000
-# Protego makes up to 60 bytes of one of its text: beyond so many, rules are kept packed, and only a few hosts' parsed.
-LARGE = 16 * 1024
+PARSER = 60  # bytes that Protego makes of one of its text at the most
+LARGE = 16 * 1024  # bytes beyond which rules are kept packed, and only those of a few hosts parsed
 PARSED = 32
 
 
@@ -33,6 +33,7 @@ class Rules:
         self.sitemaps = tuple(said.sitemaps)  # as written
         self._small = Protego.parse(text) if len(text) <= LARGE else None
         self._large = b"" if self._small else zlib.compress(text.encode("ascii"))
+        self.weight = PARSER * len(text) if self._small else len(self._large)  # bytes that these rules take at the most
 
     def allow(self, url: str) -> bool:
         """Whether we may ask this URL."""

@@ -963,6 +963,18 @@ def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypa
     assert len(permits._rules) + len(permits._failed) + len(permits._steps) <= 30
 
 
+def test_the_memory_of_rules_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permits_module, "HEAVY", 1_000_000)
+    body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(200))
+    mine = home()
+    permits = Permits(mine.house, mine.seeds, mine.settings, lambda url: Page(url, 200, {}, body))
+    for number in range(50):
+        permits.ask(Try(f"https://host{number % 40}.example/"))
+        assert permits._weight == sum(rules.weight for rules, _ in permits._rules.values()) <= 1_000_000
+    assert 1 < len(permits._rules) < 40
+    assert permits.of(Try("https://host15.example/1")), "what was forgotten is in the store"
+
+
 def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) -> None:
     mine = home()
     before = sys.getswitchinterval()

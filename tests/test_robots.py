@@ -8,7 +8,6 @@ import time
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.config import Settings
-from crawler.records import Page
 from crawler.robots import LONGEST, Rules, allows, tags, token
-from crawler.worker import Worker, wants
+from crawler.worker import wants
 
 DATA = Path(__file__).parent / "data" / "robots"
 
@@ -275,21 +273,6 @@ def test_no_more_than_the_limit_is_read_and_half_a_line_is_no_rule() -> None:
     for cut in (b"Disallow: /private", b"Disallow: /", b"Allow: /a"):
         body = (start + b"#" * (LONGEST - len(start) - len(cut) - 1) + b"\r" + cut + b"/more\n")[:LONGEST]
         assert verdicts(body, "/a", "/private", "/") == [False, True, True]
-
-
-def test_the_worker_fetches_what_is_read() -> None:
-    asked = []
-
-    class Fetcher:
-        def get(self, url: str, cut: int, **_: object) -> Page:
-            asked.append(cut)
-            return Page(url, 200)
-
-    worker = SimpleNamespace(
-        fetcher=Fetcher(), house=SimpleNamespace(be_sure=lambda: None), seeds=SimpleNamespace(names=lambda _: False)
-    )
-    Worker._get_robots(worker, "https://a.example/robots.txt")  # type: ignore[arg-type]
-    assert asked == [LONGEST]
 
 
 # Armour
