@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fleet mounts bench check clean
+.PHONY: help venv demo test fleet mounts bench fuzz check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,13 @@ mounts: $(READY) ## the fleet tests on every kind of mount, one at a time, then 
 bench: $(READY) ## count what a crawl asks of its mount: operations per page
 	@$(PYTEST) -rs -m bench $(ARGS)
 
+SECONDS ?= 120
+fuzz: $(READY) ## feed what reads strangers' bytes with bytes; SECONDS=300 for longer; finds and corpus are in .fuzz/
+	@$(BIN)/python -m pip install -qq --group fuzz
+	@mkdir -p .fuzz/corpus
+	@$(BIN)/python tests/fuzz.py -max_total_time=$(SECONDS) -timeout=30 -rss_limit_mb=2048 -max_len=70000 \
+		-artifact_prefix=.fuzz/ -print_final_stats=1 .fuzz/corpus
+
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,7 +60,7 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(PYTEST) tests/test_imports.py
 
 clean: ## remove all that these targets made: .venv, demo/, caches, builds
-	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.

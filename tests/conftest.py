@@ -28,6 +28,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--trouble", type=int, default=1, help="seed of the random trouble of the fleet tests")
 
 
+Tally = Callable[[str, int, int], None]
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> Tally:
+    """Note how many of so many cases that others wrote are decided as they say: shown at the end of the run."""
+    return lambda what, right, count: record_property("tally", f"{what}: {right:,} of {count:,}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = (report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, ()))
+    told = sorted({text for report in reports for name, text in report.user_properties if name == "tally"})
+    if told:
+        terminalreporter.section("held against cases that others wrote")
+        for text in told:
+            terminalreporter.line(str(text))
+
+
 @pytest.fixture
 def seed(pytestconfig: pytest.Config) -> int:
     """Where random trouble starts."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
@@ -41,9 +42,9 @@ def paths(html: str, parser: str = "lexbor", **wants: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-def test_all_links_of_the_parsing_tests_are_found(parser: str) -> None:
+def test_all_links_of_the_parsing_tests_are_found(parser: str, tally: Tally) -> None:
     wrong = [case for case in PROBE if list(reading(case["html"], parser).links) != case["links"]]
-    print(f"{parser}: {len(PROBE) - len(wrong)} of {len(PROBE)}")
+    tally(f"pages of the HTML parsing tests, links by {parser}", len(PROBE) - len(wrong), len(PROBE))
     assert len(PROBE) == 1558
     assert wrong == []
 
@@ -228,19 +229,19 @@ def prescans() -> list[tuple[bytes, str]]:
     return found
 
 
-def test_every_prescan_of_the_charset_tests_is_right() -> None:
+def test_every_prescan_of_the_charset_tests_is_right(tally: Tally) -> None:
     """Six of them have their <meta> beyond 1,024 bytes, where a browser starts over: hence the late look."""
     cases = prescans()
     wrong = [data for data, encoding in cases if decode(data, "")[1] != look_up(encoding)]
-    print(f"prescan: {len(cases) - len(wrong)} of {len(cases)}")
+    tally("charset prescans", len(cases) - len(wrong), len(cases))
     assert len(cases) == 82
     assert wrong == []
 
 
-def test_every_label_of_the_standard_is_known_and_no_label_of_python() -> None:
+def test_every_label_of_the_standard_is_known_and_no_label_of_python(tally: Tally) -> None:
     header = "text/html; charset={}".format
     wrong = [label for label, name in LABELS.items() if decode(b"x", header(label.upper()))[1] != name]
-    print(f"labels: {len(LABELS) - len(wrong)} of {len(LABELS)}")
+    tally("charset labels", len(LABELS) - len(wrong), len(LABELS))
     assert wrong == []
     for label in (
         "rot13",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,9 +48,11 @@ def differing(name: str, google_only: bool = False) -> tuple[int, list[dict[str,
     "name, google_only, total, least",
     [("rfc9309.json", False, 54, 54), ("google.json", False, 72, 69), ("google.json", True, 70, 69)],
 )
-def test_the_cases_of_others_are_decided_as_they_say(name: str, google_only: bool, total: int, least: int) -> None:
+def test_the_cases_of_others_are_decided_as_they_say(
+    name: str, google_only: bool, total: int, least: int, tally: Tally
+) -> None:
     count, wrong = differing(name, google_only)
-    print(f"{name}{' beyond the RFC' * google_only}: {count - len(wrong)} of {count}")
+    tally(f"robots.txt, {name}{' beyond the RFC' * google_only}", count - len(wrong), count)
     assert count == total
     assert count - len(wrong) >= least
     assert [case for case in wrong if (case["test"], case["url"]) not in KNOWN] == []
