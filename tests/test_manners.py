@@ -448,3 +448,36 @@ def test_small_hosts_finish_early_beside_a_host_of_5000_pages(tmp_path: Path) ->
     assert crawl_uneven(tmp_path / "share", 5000, 200, 20, 1.0, 0.1) < crawl_uneven(
         tmp_path / "free", 5000, 200, 20, 1.0, 1.0
     )
+
+
+# ---- traps
+
+
+def test_what_traps_have_cut_is_counted_by_rule_and_a_session_id_only_falls_away(tmp_path: Path) -> None:
+    session = "PHPSESSID=0123456789abcdef0123456789abcdef"
+    targets = [
+        f"/p?{session}",
+        f"/p?{session[:-1]}0",
+        "/a/b/a/b/a/b",
+        "/a/b/a/b/a",
+        "/calendar/2999/05",
+        "/" + "d/e" * 15,
+    ]
+    with world(Answers({"a.example/": links(*targets), "a.example/p": links("/" + "x" * 1200)}), tmp_path) as w:
+        w.crawl("--no-robots")
+        assert w.asked() == ["a.example/", "a.example/p"]
+        assert w.status()["traps"] == {"repeat": 3, "session": 2, "calendar": 1, "long": 1}
+        assert "cut                  5   repeat 3, calendar 1, long 1, session 2 (only the id)" in crawler(
+            "status", str(w.root)
+        )
+        (record,) = (record for record in w.records() if record["url"] == "http://a.example/")
+        assert len(record["links"]) == 6, "the record has all links, as they are"
+        crawler("rehydrate", str(w.root))
+        assert w.waiting() == []
+
+
+def test_each_trap_can_be_switched_off(tmp_path: Path) -> None:
+    with world(Answers({"a.example/": links("/a/a/a", "/calendar/2999/05"), "a.example/a/a/a": ""}), tmp_path) as w:
+        w.crawl("--no-robots", "-s", "traps=[calendar, long]")
+        assert w.asked() == ["a.example/", "a.example/a/a/a"]
+        assert w.status()["traps"] == {"calendar": 1}
