@@ -62,7 +62,7 @@ def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterato
     for record in store.records(host):
         nearest = [min([depth_of(record), *nearest])]
         yield from seeds.follow(record)
-    robots = store.robots(host) if settings.robots else None
+    robots = store.robots(host) if settings.robots and urls.is_host(host) else None
     if robots and nearest:
         yield from seeds.sitemaps(Rules(robots.body, settings.user_agent).sitemaps, host, nearest[0] + 1)
 
