@@ -7,7 +7,7 @@ next: it is the life of a URL.
     addresses, urls, charset, terms        pure: spelling of URLs, public addresses, bytes to text, a request's terms
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
-    politeness, robots, parse              pure: a host's pace, its rules, a page's links
+    politeness, robots, parse, cookies     pure: a host's pace, its rules, a page's links, what it gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier                        what the user named; batches, hand-over, inbox, tidy

@@ -232,6 +232,7 @@ def terms(settings: Settings) -> Terms:
         types=settings.types,
         proxy=settings.proxy,
         connect_to=settings.connect_to,
+        cookies=settings.cookies,
         allow_private=settings.allow_private,
     )
 

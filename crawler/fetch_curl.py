@@ -129,7 +129,7 @@ class _Handle:
         moved = self.key != key
         self.curl.setopt(pycurl.URL, ask.target)
         if ask.headers != self.sent:
-            self.curl.setopt(pycurl.HTTPHEADER, [*ask.headers])
+            self.curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in ask.headers])
             self.sent = ask.headers
         if moved:
             self._move(key, ask)

@@ -7,6 +7,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,11 +22,14 @@ DRAIN_SECONDS = 1.0
 KEPT = 64
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*[!-~\x80-\xff])", re.ASCII)
-_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)])
+# Not those beyond 127: they are bytes of UTF-8 in a header that was read as Latin-1.
+_CONTROLS = dict.fromkeys([*range(32), 127])
 # They describe the connection or name the host, so a caller's own would change where or how the request ends.
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te"})
 # Of these only one can be meant; a list of them would mean nothing.
 _SINGLE = frozenset({"location", "content-type", "content-length", "retry-after", "date"})
+# Of these a comma does not tell where one ends.
+_LINES = frozenset({"set-cookie", "x-robots-tag"})
 _END = r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]*):(\d*)"
 _RULE = re.compile(f"{_END}:{_END}", re.ASCII)
 
@@ -52,6 +56,7 @@ class Terms:
     types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
     proxy: str | None = None
     connect_to: tuple[str, ...] = ()
+    cookies: bool = True
     allow_private: bool = False
 
     def __post_init__(self) -> None:
@@ -145,7 +150,7 @@ def check_proxy(proxy: str, fetcher: str = "curl") -> None:
 
 
 def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by lower-case name, repeated ones joined, without control characters."""
+    """Return headers by lower-case name, repeated ones joined (_LINES by a new line), without control characters."""
     headers: dict[str, str] = {}
     for name, value in pairs:
         name = name.strip().lower()
@@ -153,8 +158,16 @@ def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         if name not in headers:
             headers[name] = value
         elif name not in _SINGLE:
-            headers[name] += ", " + value
+            headers[name] += ("\n" if name in _LINES else ", ") + value
     return headers
+
+
+def read_date(value: str) -> float | None:
+    """Return a header's date as a time of the clock, or None if it is none."""
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
 
 
 def length_of(headers: Mapping[str, str]) -> int | None:

@@ -94,6 +94,10 @@ says("/deflate", whole(zlib.compress(BODY), b"Content-Encoding: deflate"), keep=
 says("/deflate-raw", whole(raw_deflate(BODY), b"Content-Encoding: deflate"), keep=True)
 says("/early-hints", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + whole(BODY), keep=True)
 says("/cookie", whole(BODY, b"Set-Cookie: a=1", b"Set-Cookie: b=2", b"X-Odd: caf\xe9\x07"), keep=True)
+COOKIE = "Set-Cookie: c=\u010d; Path=/".encode()
+says("/cookie-utf8", whole(BODY, COOKIE), keep=True)
+says("/cookie-redirect", whole(b"", b"Location: /", COOKIE, status=b"302 Found"), keep=True)
+says("/cookie-missing", whole(b"", COOKIE, status=b"404 Not Found"), keep=True)
 says("/slow-down", whole(b"", b"Retry-After: 120", status=b"429 Slow"), keep=True)
 says(
     "/later",

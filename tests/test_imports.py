@@ -15,7 +15,7 @@ FOLDER = Path(crawler.__file__).parent
 ROWS = [
     ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
     ["urls", "charset", "terms"],
-    ["files", "config", "politeness", "robots", "parse"],
+    ["files", "config", "politeness", "robots", "parse", "cookies"],
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
