@@ -30,6 +30,8 @@ _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", 
 _SINGLE = frozenset({"location", "content-type", "content-length", "retry-after", "date"})
 # Of these a comma does not tell where one ends.
 _LINES = frozenset({"set-cookie", "x-robots-tag"})
+# They say nothing secret, and so go to every host.
+HARMLESS = frozenset({"accept", "accept-language", "dnt", "from"})
 _END = r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]*):(\d*)"
 _RULE = re.compile(f"{_END}:{_END}", re.ASCII)
 
@@ -91,7 +93,7 @@ class Ask:
 
     def fail(self, reason: str, detail: str = "", retry_after: float | None = None) -> Failure:
         """Return the failure of this request."""
-        return Failure(self.url, reason, detail.translate(_CONTROLS)[:300], retry_after)
+        return Failure(self.url, reason, detail, retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,15 @@ def read_route(rule: str) -> Route:
 def check_header(line: str) -> None:
     """Raise ValueError unless the line is one `Name: value` that a caller may add to a request."""
     match = _HEADER.fullmatch(line)
-    if not match:
-        raise ValueError(f"header {line!r} is not one line of the form 'Name: value'")
+    if not match:  # what it says may be a secret, so it is not repeated
+        raise ValueError("a header must be one line of the form 'Name: value'")
     if match[1].lower() in _OURS:
         raise ValueError(f"header {match[1]!r} belongs to the connection and cannot be set")
+
+
+def is_secret(line: str) -> bool:
+    """Return whether a header may be meant for some eyes only."""
+    return line.partition(":")[0].strip().lower() not in HARMLESS
 
 
 def check_proxy(proxy: str, fetcher: str = "curl") -> None:

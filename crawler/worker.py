@@ -132,7 +132,7 @@ class Worker:
     def _get(self, url: str) -> Page | Failure:
         host = urls.host(url)
         self.house.be_sure()
-        return self.fetcher.get(url, headers=self.seeds.headers_for(host), private=self.seeds.names(host))
+        return self.fetcher.get(url, headers=self.seeds.headers_for(url), private=self.seeds.names(host))
 
     # ---- 2. what the host allows
 

@@ -13,7 +13,8 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "records", "reasons", "addresses", "logs", "slate"],
+    ["version", "errors", "reasons", "addresses", "logs", "slate"],
+    ["records"],
     ["urls", "charset", "terms"],
     ["files", "config", "politeness", "robots", "parse", "cookies"],
     ["store", "table", "fetch_curl", "fetch_requests"],
