@@ -131,6 +131,8 @@ def get(url: str, **terms: Any) -> Page | Failure:
 
 def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure | None:
     """Return what the headers alone settle, or None if the body is wanted."""
+    if not 100 <= status <= 999:
+        return ask.fail("bad-answer", f"status {status}")
     if status in REDIRECTS:
         return Page(ask.url, status, headers) if headers.get("location") else ask.fail("bad-redirect", "no Location")
     if not 200 <= status < 300:
@@ -141,7 +143,11 @@ def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure |
     codings = _codings(headers)
     if len(codings) > MAX_CODINGS or not all(coding in _CODINGS for coding in codings):
         return ask.fail("bad-coding", headers.get("content-encoding", ""))
+    if headers.get("transfer-encoding", "chunked").lower() not in ("chunked", "identity"):
+        return ask.fail("bad-coding", headers["transfer-encoding"])
     length = length_of(headers)
+    if length is None and "content-length" in headers and "transfer-encoding" not in headers:
+        return ask.fail("bad-answer", f"Content-Length {headers['content-length']}")
     if length is not None and length > ask.limit and not ask.cut:
         return ask.fail("too-big", f"Content-Length {length}")
     return None

@@ -39,6 +39,7 @@ _REASONS = {
     pycurl.E_HTTP2: "bad-answer",
     pycurl.E_PARTIAL_FILE: "cut-short",
     pycurl.E_OPERATION_TIMEDOUT: "timeout",
+    pycurl.E_BAD_CONTENT_ENCODING: "bad-coding",
     pycurl.E_SSL_CONNECT_ERROR: "tls",
     pycurl.E_SSL_CERTPROBLEM: "tls",
     pycurl.E_SSL_CIPHER: "tls",
@@ -206,6 +207,8 @@ class _Handle:
             return ask.fail("too-big", f"more than {ask.limit} bytes")
         if (code == 0 or self.size > ask.limit) and self.status:
             return Answer(self.status, self.headers, None, b"".join(self.body), code == 0)
+        if code == 0:
+            return ask.fail("cut-short", "the connection ended within the headers")
         if self.private and not self.opened:
             return ask.fail("private-address", self.private)
         return ask.fail(self._reason(code, sentence), f"{sentence} (curl {code})")

@@ -249,15 +249,32 @@ class _Response(http.client.HTTPResponse):
             super().begin()
         if _now.ended:  # it takes the headers so far for all of them
             raise _Stop("cut-short", "the connection ended within the headers")
+        if _is_broken(self.headers):
+            raise http.client.HTTPException("a broken header")
+
+    def _get_chunk_left(self) -> int | None:
+        # It would throw away whatever stands where a chunk must end.
+        if self.chunk_left == 0:
+            if self._safe_read(2) != b"\r\n":  # type: ignore[attr-defined]
+                raise http.client.HTTPException("a chunk without an end")
+            self.chunk_left = None
+        left: int | None = super()._get_chunk_left()  # type: ignore[misc]
+        return left
 
     def _read_next_chunk_size(self) -> int:
         # int() would take "-1", which then means "read everything", and "1_0".
         line = self.fp.readline(1024)
-        match = re.fullmatch(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n", line)
+        match = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\n]*)?\r?\n", line)
         if not match:
             self._close_conn()  # type: ignore[attr-defined]
             raise http.client.IncompleteRead(b"") if not line else http.client.HTTPException("bad chunk size")
         return int(match[1], 16)
+
+
+def _is_broken(headers: http.client.HTTPMessage) -> bool:
+    """Whether there are lines that are no headers, or two that contradict each other."""
+    is_odd = any("\0" in name + value for name, value in headers.items())
+    return bool(headers.defects) or is_odd or len(set(headers.get_all("location", ()))) > 1
 
 
 class _Connects(HTTPConnection):

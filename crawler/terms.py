@@ -180,9 +180,9 @@ def read_date(value: str) -> float | None:
 def length_of(headers: Mapping[str, str]) -> int | None:
     """Return the Content-Length, or None where there is none that counts."""
     value = headers.get("content-length", "")
-    if "transfer-encoding" in headers or not (value.isascii() and value.isdigit()) or len(value) > 18:
+    if "transfer-encoding" in headers or not (value.isascii() and value.isdigit()):
         return None
-    return int(value)
+    return int(value) if len(value) <= 18 else 10**18
 
 
 def worth_draining(status: int, headers: Mapping[str, str]) -> bool:
