@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 from collections import OrderedDict
+from io import BytesIO
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -187,7 +188,7 @@ class _Handle:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.verdict: Page | Failure | None = None
-        self.body: list[bytes] = []
+        self.body = BytesIO()  # gives its bytes away without a copy
         self.size = 0
         self.opened = False
         self.private = ""
@@ -206,7 +207,8 @@ class _Handle:
         if self.size > ask.limit and not ask.cut:
             return ask.fail("too-big", f"more than {ask.limit} bytes")
         if (code == 0 or self.size > ask.limit) and self.status:
-            return Answer(self.status, self.headers, None, b"".join(self.body), code == 0)
+            body, self.body = self.body.getvalue(), BytesIO()  # a handle that waits for its host must not keep a page
+            return Answer(self.status, self.headers, None, body, code == 0)
         if code == 0:
             return ask.fail("cut-short", "the connection ended within the headers")
         if self.private and not self.opened:
@@ -247,7 +249,7 @@ class _Handle:
         self.size += len(chunk)
         if self.verdict:
             return None if self.size <= DRAIN_BYTES and monotonic() < self.until else _STOP
-        self.body.append(chunk)
+        self.body.write(chunk)
         return None if self.size <= self.ask.limit else _STOP
 
     def _open(self, _purpose: int, address: Any) -> Any:

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from io import BytesIO
 from queue import Empty, SimpleQueue
 from threading import Thread, local
 from time import monotonic
@@ -178,16 +179,14 @@ def _read(ask: Ask, judge: Judge, raw: urllib3.HTTPResponse) -> Answer | Failure
 
 def _body(raw: urllib3.HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """Return the body before decoding, and whether that is all of it."""
-    parts: list[bytes] = []
-    size = 0
-    while size <= limit:
-        part = raw.read(min(_BLOCK, limit + 1 - size), decode_content=False)
+    body = BytesIO()  # gives its bytes away without a copy
+    while body.tell() <= limit:
+        part = raw.read(min(_BLOCK, limit + 1 - body.tell()), decode_content=False)
         if not part:
             raw.release_conn()
-            return b"".join(parts), True
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts), False
+            return body.getvalue(), True
+        body.write(part)
+    return body.getvalue(), False
 
 
 def _drain(raw: urllib3.HTTPResponse) -> None:

@@ -232,12 +232,17 @@ class _Limits(NamedTuple):
     tags: int  # as many cannot hurt, however nested
     depths: int  # summed over all tags
     copies: int
+    pieces: int  # tags and attributes: each is a node in memory
 
 
-_LIMITS = {"lexbor": _Limits(20_000, 100_000_000, 1_000_000), "html5lib": _Limits(500, 1_000_000, 50_000)}
+_LIMITS = {
+    "lexbor": _Limits(20_000, 100_000_000, 1_000_000, 1_000_000),
+    "html5lib": _Limits(500, 1_000_000, 50_000, 100_000),
+}
 _MAX_ROOTS = 1_000
 _MAX_ATTRIBUTES = 300
 _LONG = 65_536
+_LARGE = 500_000  # characters; a page that is longer is always counted
 
 # A parser opens these anew in every paragraph until they are closed: 40 KB can make a gigabyte of tree.
 _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
@@ -269,7 +274,7 @@ def _bounded(text: str, parser: str) -> tuple[str, bool]:
 def _is_harmless(text: str, limits: _Limits) -> bool:
     """Whether a glance is enough, as it is for nearly every page: the count costs more than the parser."""
     tags = text.count("<")
-    if tags > limits.tags or (len(text) > _LONG and max(map(len, text.split("<"))) > _LONG):
+    if tags > limits.tags or len(text) > _LARGE or (len(text) > _LONG and max(map(len, text.split("<"))) > _LONG):
         return False
     return tags < 500 or tags * len(_STYLED.findall(text)) <= limits.copies
 
@@ -282,7 +287,7 @@ class _Tally:
         self.opened: Counter[str] = Counter()
         self.styles: dict[str, list[str]] = {name: [] for name in _STYLES}
         self.alike: Counter[str] = Counter()
-        self.depth = self.depths = self.kept = self.copies = self.roots = 0
+        self.depth = self.depths = self.kept = self.copies = self.roots = self.pieces = 0
 
     def affords(self, tag: re.Match[str]) -> bool:
         """Count one more tag, and say whether the page is still worth parsing."""
@@ -295,8 +300,9 @@ class _Tally:
                 self._close(name)
         self.depths += self.depth
         self.copies += self.kept
+        self.pieces += len(tag[0].replace("/", " ").split())  # words within quotes count too: seldom many
         is_cheap = self.depths <= self.limits.depths and self.copies <= self.limits.copies
-        return is_cheap and self.roots <= _MAX_ROOTS and not many
+        return is_cheap and self.pieces <= self.limits.pieces and self.roots <= _MAX_ROOTS and not many
 
     def _open(self, name: str, tag: re.Match[str]) -> None:
         self.opened[name] += 1

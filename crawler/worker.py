@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from crawler import config, parse, politeness, reasons, urls
@@ -36,6 +37,7 @@ REMEMBERED = 2000  # hosts whose rules are kept in memory
 ROBOTS_AGE = 24 * 3600.0
 HOPS = 5  # redirects of a robots.txt that are followed
 FREELY = Rules(b"", "*")
+LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
 
 
@@ -68,6 +70,8 @@ class Worker:
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._down: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
         self._lock = threading.Lock()
+        # One at a time, and by one thread: the memory that a thread's pages took stays with the thread.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="large pages")
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
@@ -246,15 +250,23 @@ class Worker:
             links: tuple[str, ...] = (target,)
         else:
             try:
-                reading = parse.read(answer, self.wants)
+                if len(answer.body) > LARGE:
+                    reading = self._reader.submit(self._read, answer).result()
+                else:
+                    reading = self._read(answer)
             except parse.Unreadable as error:
                 return self._fail(task, Failure(task.url, "unreadable", str(error)))
             links = reading.links
-            self.house.insist(self.store.put_html, task.url, reading.text)
         self.frontier.hand_over(self._in_scope(task, links, redirect=reading is None))
         record = build_record(answer, reading, task.depth, links, when)
         self.house.done(Done(task, record, len(answer.body)))
         return None
+
+    def _read(self, page: Page) -> Reading:
+        """Read a page and keep its text, which nobody needs in memory from then on."""
+        reading = parse.read(page, self.wants)
+        self.house.insist(self.store.put_html, page.url, reading.text)
+        return replace(reading, text="")
 
     def _in_scope(self, task: Try, links: Iterable[str], redirect: bool) -> list[Try]:
         """The links that the crawl follows; a redirect is a link at the same depth, and of a seed it is a seed."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import BODY, Proxy, Server, serving
+from hostile import BODY, ENDINGS, Proxy, Server, serving
 from world import wait_for
 
 from crawler import fetch
@@ -267,79 +267,6 @@ def test_cut_keeps_the_beginning_of_a_body_that_is_too_long(get: Get) -> None:
 
 
 # Hostile answers
-
-ENDINGS = {
-    "/endless-body": {"too-big", "timeout"},
-    "/slow-body": {"timeout"},
-    "/slow-headers": {"timeout"},
-    "/silent": {"timeout"},
-    "/endless-line": {"too-big"},
-    "/endless-headers": {"too-big"},
-    "/long-line": {"too-big"},
-    "/many-headers": {"too-big"},
-    "/continue-for-ever": {"too-big", "timeout"},
-    "/continue-slowly": {"timeout"},
-    "/too-short": {"cut-short"},
-    "/half-closed": {"cut-short"},
-    "/chunk-negative": {"bad-answer"},
-    "/chunk-garbage": {"bad-answer"},
-    "/chunk-missing": {"cut-short"},
-    "/chunk-cut": {"cut-short"},
-    "/garbage": {"bad-answer"},
-    "/http-0.9": {"bad-answer"},
-    "/status-garbage": {"bad-answer"},
-    "/close": {"connect"},
-    "/reset": {"connect"},
-    "/gzip-cut": {"cut-short"},
-    "/gzip-no-trailer": {"cut-short"},
-    "/deflate-cut": {"cut-short"},
-    "/gzip-not": {"bad-coding"},
-    "/gzip-bad-sum": {"bad-coding"},
-    "/gzip-thousandfold": {"bad-coding"},
-    "/many-codings": {"bad-coding"},
-    "/odd-coding": {"bad-coding"},
-    "/brotli": {"bad-coding"},
-    "/gzip-bomb": {"too-big"},
-    "/deflate-bomb": {"too-big"},
-    "/gzip-bomb-twice": {"too-big"},
-    "/brotli-bomb": {"bad-coding"},
-    "/zstd": {"bad-coding"},
-    "/zstd-and-gzip": {"bad-coding"},
-    "/deflate-not": {"bad-coding"},
-    "/transfer-odd": {"bad-coding"},
-    "/hints-for-ever": {"too-big", "timeout"},
-    "/hints-slowly": {"timeout"},
-    "/slow-status": {"timeout"},
-    "/slow-line": {"timeout"},
-    "/endless-status": {"too-big"},
-    "/endless-trailers": {"too-big", "timeout"},
-    "/slow-trailers": {"timeout"},
-    "/endless-chunks": {"too-big", "timeout"},
-    "/endless-extension": {"bad-answer", "timeout"},
-    "/extension-flood": {"timeout"},
-    "/length-negative": {"bad-answer"},
-    "/length-words": {"bad-answer"},
-    "/length-twice": {"bad-answer"},
-    "/length-list": {"bad-answer"},
-    "/length-huge": {"too-big"},
-    "/chunk-huge": {"cut-short"},
-    "/chunk-too-huge": {"bad-answer"},
-    "/chunk-no-end": {"bad-answer"},
-    "/http2-garbage": {"bad-answer"},
-    "/switching": {"http-101"},
-    "/not-modified": {"http-304"},
-    "/status-999": {"http-999"},
-    "/status-000": {"bad-answer"},
-    "/status-99": {"bad-answer"},
-    "/status-1000": {"bad-answer"},
-    "/nul-header": {"bad-answer"},
-    "/nul-name": {"bad-answer"},
-    "/no-colon": {"bad-answer"},
-    "/head-cut": {"cut-short"},
-    "/to-nothing": {"bad-redirect"},
-    "/to-endless": {"too-big"},
-    "/to-two": {"bad-answer"},
-}
 
 
 @pytest.mark.parametrize("path", ENDINGS)
