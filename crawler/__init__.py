@@ -5,6 +5,7 @@ next: it is the life of a URL.
 
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
     addresses, urls, charset, terms        pure: spelling of URLs, public addresses, bytes to text, a request's terms
+    deadlines                              the end of a request from outside
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
     politeness, robots, parse, cookies     pure: a host's pace, its rules, a page's links, what it gets back

@@ -13,6 +13,7 @@ from typing import Any
 import pycurl
 
 from crawler.addresses import is_public
+from crawler.deadlines import Deadlines, Flight
 from crawler.records import Failure, Page
 from crawler.terms import (
     DRAIN_BYTES,
@@ -70,13 +71,15 @@ class CurlFetcher:
         self._idle: OrderedDict[Key, list[_Handle]] = OrderedDict()
         self._count = 0
         self._closed = False
+        self._deadlines = Deadlines(terms.timeout)
 
     def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
         """Ask once; a kept connection that the server has closed meanwhile is replaced by libcurl itself."""
         key = (ask.scheme, ask.host, ask.port, ask.guarded)
         handle = self._take(key) or _Handle(self._terms)
         try:
-            return handle.get(key, ask, judge)
+            with self._deadlines.watch(handle.flight):
+                return handle.get(key, ask, judge)
         finally:
             self._give(key, handle)
 
@@ -89,6 +92,7 @@ class CurlFetcher:
             self._count = 0
         for handle in idle:
             handle.close()
+        self._deadlines.close()
 
     def _take(self, key: Key) -> _Handle | None:
         with self._lock:
@@ -122,6 +126,7 @@ class _Handle:
 
     def __init__(self, terms: Terms) -> None:
         self.curl = pycurl.Curl()
+        self.flight = Flight()
         self.key: Key | None = None
         self.sent: tuple[str, ...] | None = None
         self._set_up(terms)
@@ -161,6 +166,7 @@ class _Handle:
             pycurl.PROXY: terms.proxy or "",  # empty, not unset: the environment's would be taken
             pycurl.NOPROXY: "",
             _SUPPRESS_CONNECT_HEADERS: 1,
+            pycurl.SOCKOPTFUNCTION: self._on_socket,
             pycurl.HEADERFUNCTION: self._on_header,
             pycurl.WRITEFUNCTION: self._on_body,
         }
@@ -204,6 +210,8 @@ class _Handle:
         ask = self.ask
         if self.verdict:
             return Answer(self.status, self.headers, self.verdict)
+        if self.flight.ended:
+            return ask.fail("timeout", "the time for this request is over")
         if self.size > ask.limit and not ask.cut:
             return ask.fail("too-big", f"more than {ask.limit} bytes")
         if (code == 0 or self.size > ask.limit) and self.status:
@@ -221,6 +229,10 @@ class _Handle:
                 if part in sentence:
                     return "cut-short" if reason == "connect" and self.status else reason
         return _REASONS.get(code) or ("cut-short" if self.status else "connect")
+
+    def _on_socket(self, number: int, _purpose: int) -> int:
+        self.flight.hold(number)
+        return pycurl.SOCKOPT_OK
 
     def _on_header(self, line: bytes) -> int | None:
         if self.status:

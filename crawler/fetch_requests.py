@@ -22,6 +22,7 @@ from urllib3.exceptions import IncompleteRead, ProxyError, SSLError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from crawler.addresses import is_public
+from crawler.deadlines import Deadlines, Flight
 from crawler.records import Failure
 from crawler.terms import (
     DRAIN_BYTES,
@@ -71,6 +72,7 @@ class _Watch(local):
     """The request that this thread is at: its deadlines, and what has come so far."""
 
     ask: Ask
+    flight: Flight
     end: float
     connect_by: float
     first_by: float
@@ -83,7 +85,7 @@ class _Watch(local):
 
     def start(self, ask: Ask, terms: Terms) -> None:
         now = monotonic()
-        self.ask = ask
+        self.ask, self.flight = ask, Flight()
         self.end = now + terms.timeout
         self.connect_by = min(self.end, now + terms.connect_timeout)
         self.first_by = self.until = min(self.end, now + terms.first_byte)
@@ -117,6 +119,7 @@ class RequestsFetcher:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
+        self._deadlines = Deadlines(terms.timeout)
         self._proxies = {"http": terms.proxy, "https": terms.proxy} if terms.proxy else {}
         # Two, so that a connection made without the guard is never used by a request with it.
         self._adapters = {guarded: _Adapter(KEPT, KEPT) for guarded in (True, False)}
@@ -124,6 +127,10 @@ class RequestsFetcher:
     def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
         """Ask once; a kept connection that the server has closed meanwhile is replaced by a new one."""
         _now.start(ask, self._terms)
+        with self._deadlines.watch(_now.flight):
+            return self._insist(ask, judge)
+
+    def _insist(self, ask: Ask, judge: Judge) -> Answer | Failure:
         for _ in range(KEPT):
             outcome = self._try(ask, judge)
             # An old connection that broke before a byte came says nothing about the page.
@@ -136,6 +143,7 @@ class RequestsFetcher:
         """Close the connections that are kept open."""
         for adapter in self._adapters.values():
             adapter.close()
+        self._deadlines.close()
 
     def _try(self, ask: Ask, judge: Judge) -> Answer | Failure:
         try:
@@ -198,6 +206,8 @@ def _drain(raw: urllib3.HTTPResponse) -> None:
 
 
 def _failure(ask: Ask, error: BaseException) -> Failure:
+    if _now.flight.ended:
+        return ask.fail("timeout", "the time for this request is over")
     causes = list(_causes(error))
     rows = ((reason, cause) for kind, reason in _REASONS for cause in causes if isinstance(cause, kind))
     reason, found = next(rows, ("connect", causes[-1]))
@@ -220,6 +230,7 @@ class _Timed:
 
     def recv_into(self, *args: Any) -> int:
         self.settimeout(_now.left())  # type: ignore[attr-defined]
+        _now.flight.hold(self.fileno())  # type: ignore[attr-defined]
         size: int = super().recv_into(*args)  # type: ignore[misc]
         _now.count(size)
         return size
@@ -361,6 +372,7 @@ def _connect(allowed: list[Any]) -> socket.socket:
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(_now.left())
+            _now.flight.hold(sock.fileno())
             return sock
         except OSError as failed:
             error = failed

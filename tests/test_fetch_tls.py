@@ -127,6 +127,10 @@ def drip(sock: socket.socket) -> None:
     for_ever(sock, b"\x00", 0.1)
 
 
+def flood(sock: socket.socket) -> None:
+    for_ever(sock, b"\x16\x03\x03\x00\x04\x00\x00\x00\x00" * 1000)  # HelloRequest, again and again
+
+
 HANDSHAKES = {
     plain: {"tls"},
     garbage: {"tls"},
@@ -135,6 +139,7 @@ HANDSHAKES = {
     leave: {"connect"},
     silent: {"timeout"},
     drip: {"timeout"},
+    flood: {"timeout", "tls"},
 }
 
 

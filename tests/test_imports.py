@@ -15,7 +15,7 @@ FOLDER = Path(crawler.__file__).parent
 ROWS = [
     ["version", "errors", "reasons", "addresses", "logs", "slate"],
     ["records"],
-    ["urls", "charset", "terms"],
+    ["urls", "charset", "terms", "deadlines"],
     ["files", "config", "politeness", "robots", "parse", "cookies"],
     ["store", "table", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
@@ -123,4 +123,4 @@ def test_only_a_few_modules_start_threads_or_processes() -> None:
     starters = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Popen"}
     found = {module for module in modules() for _, name in calls(module) if name in starters}
     doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
-    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "web_server"} | doctors
+    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "deadlines", "web_server"} | doctors
