@@ -500,37 +500,6 @@ def test_tls_goes_through_a_proxy_by_connect(
     proxy.close()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(make: Callable[..., fetch.Fetcher], secure: Server) -> None:
-    assert reason(make(connect_to=(f"::127.0.0.1:{secure.port}",)).get("https://site.example/")) == "tls"
-
-
-def test_plain_text_on_a_tls_port_is_a_tls_failure(make: Callable[..., fetch.Fetcher]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def speak() -> None:
-            sock = listener.accept()[0]
-            with sock:
-                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\nthis is not TLS")
-                sock.recv(65536)
-
-        threading.Thread(target=speak, daemon=True).start()
-        assert reason(make().get(f"https://127.0.0.1:{listener.getsockname()[1]}/")) == "tls"
-
-
-def test_a_connection_that_breaks_in_the_handshake_may_be_tried_again(
-    make: Callable[..., fetch.Fetcher],
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def leave() -> None:
-            sock = listener.accept()[0]
-            sock.recv(65536)
-            sock.close()
-
-        threading.Thread(target=leave, daemon=True).start()
-        assert reason(make().get(f"https://127.0.0.1:{listener.getsockname()[1]}/")) == "connect"
-
-
 def test_many_requests_leave_no_descriptors_open(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     fetcher = make()
     here = Path("/proc/self/fd")
