@@ -6,9 +6,10 @@ next: it is the life of a URL.
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
     traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
     robots                                 pure: what robots.txt and robots tags say to us
+    deadlines                              the end of a request from outside
     logs, slate                            log lines; what workers show their supervisor, in shared memory
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
-    politeness, parse, sitemap             pure: a host's pace; the links of a page, of a sitemap
+    politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     room                                   what a worker must have before it asks: room in the store, open files
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards

@@ -5,6 +5,7 @@ Also how seeds are added while others run.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,12 +30,15 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     """The settings of a store that is ready for workers, with the given URLs waiting in it."""
     files = Files(root, me)
     store = Store(root, files)
-    if _is_new(root, store):
+    is_new = _is_new(root, store)
+    if is_new:
         _make(root, store, given, bool(seeds))
     store = open_store(root, files)
     settings = store.settings()
     _check_agreement(root, settings, given)
     _check_together(settings)
+    if is_new and config.has_secrets(settings):
+        show(f"warning: whoever can read {root}/crawl.yaml can read the secrets in its headers or proxy")
     files.share_mode()
     files.durable = settings.durable
     control.sweep(files)
@@ -75,7 +79,7 @@ def _who_takes_them(store: Store, settings: Settings) -> str:
 def check_root(root: Path, command: str) -> None:
     """Say what is missing if a URL stands in the place of the store."""
     if str(root).startswith(("http:/", "https:/")):
-        url = str(root).replace(":/", "://", 1)
+        url = _hidden(str(root).replace(":/", "://", 1))
         raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
 
 
@@ -83,12 +87,13 @@ def spell_seed(seed: str, tracking: Sequence[str]) -> str:
     """A URL that the user gave, in its one spelling."""
     spelled = urls.spell(seed, tracking=tracking)
     if spelled is None:
+        shown = _hidden(seed)
         hint = (
-            f"did you mean https://{seed}?"
+            f"did you mean https://{shown}?"
             if urls.spell(f"https://{seed}") and "://" not in seed
             else "it must be http or https"
         )
-        raise UsageError(f"{seed!r} is not a URL that can be crawled; {hint}")
+        raise UsageError(f"{shown!r} is not a URL that can be crawled; {hint}")
     return spelled
 
 
@@ -96,6 +101,11 @@ def _spelled(seeds: Sequence[str], settings: Settings) -> list[str]:
     """Seeds in the spelling of this crawl, each once."""
     spelled = (urls.spell_again(seed, settings.tracking) for seed in seeds)
     return list(dict.fromkeys(filter(None, spelled)))
+
+
+def _hidden(seed: str) -> str:
+    """What a user gave for a URL, without what may be a password: all before an @ in a part of it."""
+    return re.sub(r"[^\s/\\?#]+", lambda part: ("***@" if "@" in part[0] else "") + part[0].rpartition("@")[2], seed)
 
 
 def _is_new(root: Path, store: Store) -> bool:
@@ -155,7 +165,7 @@ def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings
 
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
     for name in config.contradictions(settings, given):
-        stored, wanted = config.show(getattr(settings, name)), config.show(given[name])
+        stored, wanted = (config.show_safely(name, value) for value in (getattr(settings, name), given[name]))
         raise UsageError(
             f"{name} is {stored} in {root}/crawl.yaml, but {wanted} was asked for; "
             "leave the flag out, or edit crawl.yaml while no machine runs"

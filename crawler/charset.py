@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from functools import lru_cache
 
 import chardet
 from webencodings.labels import LABELS
@@ -233,6 +234,7 @@ def _whatwg(error: UnicodeError) -> tuple[str, int]:
     return (chr(byte) if is_control else "\ufffd"), at + 1
 
 
+@lru_cache(maxsize=65_536)
 def _nec(pair: bytes) -> str | None:
     """Return the NEC or IBM character of two EUC-JP bytes: Shift_JIS has it, at a place to be computed."""
     if len(pair) < 2 or min(pair) < 0xA1 or max(pair) > 0xFE:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
-from crawler.logs import Logs, log
+from crawler.logs import Logs, log, masked, printable
 from crawler.machine import Machine, Plan
 from crawler.store import Store, open_store
 from crawler.version import __version__
@@ -80,7 +80,7 @@ def run(args: Sequence[str]) -> int:
         options = read(args)
         return int(options.command(options))
     except CrawlerError as error:
-        print(f"crawler: {error}", file=sys.stderr)
+        say(f"crawler: {error}", sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that closing stdout says nothing either
@@ -92,13 +92,19 @@ def run(args: Sequence[str]) -> int:
         return errors.BUG
 
 
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print lines for a person: whatever is in them, no control character and no password reaches the terminal."""
+    print(masked("\n".join(map(printable, text.split("\n")))), file=file, flush=True)
+
+
 def read(args: Sequence[str]) -> argparse.Namespace:
     """The options of a command line; URLs may stand anywhere among the flags, which argparse alone does not allow."""
     options, rest = parser().parse_known_args(args)
     strange = [item for item in rest if item.startswith("-") or not hasattr(options, "urls")]
     if strange:
+        name = strange[0].partition("=")[0]
         raise UsageError(
-            f"there is no flag or place for {strange[0]!r}; `crawler --help` and `crawler COMMAND --help` list them"
+            f"there is no flag or place for {name!r}; `crawler --help` and `crawler COMMAND --help` list them"
         )
     if rest:
         options.urls += rest
@@ -227,7 +233,7 @@ def run_crawl(options: argparse.Namespace) -> int:
         control.withdraw(Files(root), plan.id)
     code, said = _last_word(options.store, code)
     if not options.quiet:
-        print(said)
+        say(said)
     return code
 
 
@@ -241,7 +247,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
     for item in options.set:
         name, value = config.pair(item)
-        given[name] = config.check_one(name, value, f"--set {item}")
+        given[name] = config.check_one(name, value, f"--set {name}")
     for flags, name, _ in SETTING_FLAGS:
         value = getattr(options, f"set_{name}")
         if value is not None:
@@ -292,7 +298,7 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
 def show_status(options: argparse.Namespace) -> int:
     """`crawler status`."""
     found = report.status(open_store(options.store))
-    print(json.dumps(found) if options.json else report.as_text(found, options.verbose))
+    say(json.dumps(found) if options.json else report.as_text(found, options.verbose))
     return errors.OVER
 
 
@@ -310,25 +316,25 @@ def run_add(options: argparse.Namespace) -> int:
     seeds = _seeds(options)
     if not seeds:
         raise UsageError("there is nothing to add; give URLs, or a file of them with -i")
-    print(add(_store_to_write(options.store), seeds))
+    say(add(_store_to_write(options.store), seeds))
     return errors.OVER
 
 
 def run_pause(options: argparse.Namespace) -> int:
     """`crawler pause`."""
-    print(control.pause(_store_to_write(options.store)))
+    say(control.pause(_store_to_write(options.store)))
     return errors.OVER
 
 
 def run_resume(options: argparse.Namespace) -> int:
     """`crawler resume`."""
-    print(control.resume(_store_to_write(options.store)))
+    say(control.resume(_store_to_write(options.store)))
     return errors.OVER
 
 
 def run_stop(options: argparse.Namespace) -> int:
     """`crawler stop`."""
-    done = control.stop(_store_to_write(options.store), lambda said: print(said, flush=True))
+    done = control.stop(_store_to_write(options.store), say)
     return errors.OVER if done else errors.LIMIT
 
 
@@ -344,7 +350,7 @@ def run_rehydrate(options: argparse.Namespace) -> int:
     settings = store.settings()
     try:
         with store.alone("rehydrating the store"):
-            rehydrate.rehydrate(store, settings, print)
+            rehydrate.rehydrate(store, settings, say)
     except OSError as error:
         raise StoreError(
             f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
@@ -358,10 +364,10 @@ def run_doctor(options: argparse.Namespace) -> int:
     with closing(doctor.examine(options.store, options.wait)) as told:
         for found in told:
             if isinstance(found, str):
-                print(found, file=sys.stderr, flush=True)
+                say(found, sys.stderr)
                 continue
             findings.append(found)
-            print(json.dumps(asdict(found)) if options.json else doctor.as_line(found), flush=True)
+            say(json.dumps(asdict(found)) if options.json else doctor.as_line(found))
     if not options.json:
-        print(doctor.verdict(findings))
+        say(doctor.verdict(findings))
     return doctor.exit_code(findings)

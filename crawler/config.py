@@ -16,8 +16,9 @@ import yaml
 
 from crawler import urls
 from crawler.errors import UsageError
+from crawler.logs import masked
 from crawler.records import FOLLOWED, LINK_KINDS
-from crawler.terms import Terms, check_connect_to, check_header, check_proxy
+from crawler.terms import Terms, check_connect_to, check_header, check_proxy, is_secret
 from crawler.version import __version__
 
 Check = Callable[[Any], Any]
@@ -240,6 +241,7 @@ def terms(settings: Settings) -> Terms:
         types=settings.types,
         proxy=settings.proxy,
         connect_to=settings.connect_to,
+        cookies=settings.cookies,
         allow_private=settings.allow_private,
     )
 
@@ -253,6 +255,7 @@ def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
 HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
+SECRETIVE = ("headers", "proxy")  # settings whose values are not for every eye
 FIXED = ("shards", "spread", "tracking")
 
 
@@ -270,7 +273,8 @@ def check_one(name: str, value: Any, where: str) -> Any:
     try:
         return CHECKS[name](value)
     except ValueError as error:
-        raise UsageError(f"{where}: {name} is {value!r}: {error}") from error
+        said = "" if name in SECRETIVE else f" is {value!r}"
+        raise UsageError(f"{where}: {name}{said}: {error}") from None  # the error may hold the value
 
 
 def parse(data: str, where: str) -> dict[str, Any]:
@@ -290,7 +294,7 @@ def pair(given: str) -> tuple[str, Any]:
     """KEY=VALUE of --set, the value read as YAML."""
     name, equals, value = given.partition("=")
     if not equals:
-        raise UsageError(f"--set {given}: write KEY=VALUE, such as delay=2s")
+        raise UsageError(f"--set {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
     try:
         return name.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
@@ -316,6 +320,18 @@ def render(settings: Settings) -> str:
 def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:
     """The names of the given settings whose value is not the stored one."""
     return [name for name, value in given.items() if getattr(stored, name) != value]
+
+
+def has_secrets(settings: Settings) -> bool:
+    """Whether crawl.yaml holds what not everybody should read."""
+    return any(map(is_secret, settings.headers)) or masked(settings.proxy or "") != (settings.proxy or "")
+
+
+def show_safely(name: str, value: Any) -> str:
+    """A setting's value as a person would write it, but for its secrets."""
+    if name == "headers":
+        return show(tuple(f"{line.partition(':')[0]}: ***" if is_secret(line) else line for line in value))
+    return masked(show(value))
 
 
 def show(value: Any) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from crawler import errors
 from crawler.errors import UsageError
+from crawler.logs import printable
 
 if TYPE_CHECKING:
     from crawler.web import DemoWeb
@@ -91,7 +92,7 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
             "retries=2",
         ]
         command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", AGENT]
-        print(shlex.join(["crawler", *command]), flush=True)
+        print(printable(shlex.join(["crawler", *command])), flush=True)
         code = subprocess.run([sys.executable, "-m", "crawler", *command], check=False).returncode
     return _prove(web, store, log) if code == errors.OVER else code
 
@@ -124,7 +125,7 @@ def _prove(web: DemoWeb, store: Path, log: Path) -> int:
         *differences[:20],
         *(f"asked {times} times: {url}" for url, times in list(twice.items())[:20]),
     ]:
-        print(line)
+        print(printable(line))
     if differences or twice:
         print(f"{len(differences)} differences, {len(twice)} pages asked more than once")
         return errors.BUG
@@ -132,5 +133,6 @@ def _prove(web: DemoWeb, store: Path, log: Path) -> int:
         f"every page is there: {len(expected.pages):,} pages, {len(expected.redirects):,} redirects and "
         f"{len(expected.refused):,} refusals compared one by one, none asked twice"
     )
-    print(f"look around: crawler status {store}; ls {store}/htmls | head; grep -rl яблони {store}/htmls | head -3")
+    root = printable(str(store))
+    print(f"look around: crawler status {root}; ls {root}/htmls | head; grep -rl яблони {root}/htmls | head -3")
     return errors.OVER

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from crawler import reasons, urls
 from crawler.addresses import BAD_PORTS
+from crawler.cookies import Cookies
 from crawler.records import REDIRECTS, Failure, Page
 from crawler.terms import (
     Answer,
@@ -23,6 +23,7 @@ from crawler.terms import (
     check_header,
     check_proxy,
     length_of,
+    read_date,
     read_route,
 )
 
@@ -60,6 +61,7 @@ class Fetcher:
         self._routes = tuple(read_route(rule) for rule in terms.connect_to)
         self._headers = (f"User-Agent: {terms.user_agent}", *_ACCEPT)
         self._asker = _asker(terms)
+        self._cookies = Cookies() if terms.cookies else None
 
     def get(
         self,
@@ -79,6 +81,8 @@ class Fetcher:
         answer = self._asker.get(ask, judge)
         if isinstance(answer, Failure):
             return answer
+        if self._cookies and "set-cookie" in answer.headers:
+            self._cookies.keep(urlsplit(ask.target), answer.headers["set-cookie"])
         return answer.verdict or _page(ask, answer)
 
     def let_go(self) -> None:
@@ -106,13 +110,19 @@ class Fetcher:
             scheme=parts.scheme,
             host=host,
             port=port,
-            headers=(*self._headers, *headers) if headers else self._headers,
+            headers=(*self._headers, *headers, *self._cookies_for(parts, headers)),
             types=types,
             limit=self.terms.max_size if cut is None else cut,
             cut=cut is not None,
             guarded=not (route or private or self.terms.allow_private or self.terms.proxy),
             route=route,
         )
+
+    def _cookies_for(self, parts: SplitResult, headers: tuple[str, ...]) -> tuple[str, ...]:
+        """The host's own cookies, unless the caller has brought some for it."""
+        if not self._cookies or any(line.lower().startswith("cookie:") for line in headers):
+            return ()
+        return self._cookies.header(parts)
 
 
 def get(url: str, **terms: Any) -> Page | Failure:
@@ -126,6 +136,8 @@ def get(url: str, **terms: Any) -> Page | Failure:
 
 def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure | None:
     """Return what the headers alone settle, or None if the body is wanted."""
+    if not 100 <= status <= 999:
+        return ask.fail("bad-answer", f"status {status}")
     if status in REDIRECTS:
         return Page(ask.url, status, headers) if headers.get("location") else ask.fail("bad-redirect", "no Location")
     if not 200 <= status < 300:
@@ -136,7 +148,11 @@ def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure |
     codings = _codings(headers)
     if len(codings) > MAX_CODINGS or not all(coding in _CODINGS for coding in codings):
         return ask.fail("bad-coding", headers.get("content-encoding", ""))
+    if headers.get("transfer-encoding", "chunked").lower() not in ("chunked", "identity"):
+        return ask.fail("bad-coding", headers["transfer-encoding"])
     length = length_of(headers)
+    if length is None and "content-length" in headers and "transfer-encoding" not in headers:
+        return ask.fail("bad-answer", f"Content-Length {headers['content-length']}")
     if length is not None and length > ask.limit and not ask.cut:
         return ask.fail("too-big", f"Content-Length {length}")
     return None
@@ -177,18 +193,11 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("retry-after", "")
     if value.isascii() and value.isdigit():
         return min(float(value[:12]), DAY)
-    until = _date(value)
+    until = read_date(value)
     if until is None:
         return None
-    now = _date(headers.get("date", ""))
+    now = read_date(headers.get("date", ""))
     return min(max(until - (time() if now is None else now), 0.0), DAY)
-
-
-def _date(value: str) -> float | None:
-    try:
-        return parsedate_to_datetime(value).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
 
 
 def _codings(headers: Mapping[str, str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 from collections import OrderedDict
+from io import BytesIO
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pycurl
 
 from crawler.addresses import is_public
+from crawler.deadlines import Deadlines, Flight
 from crawler.records import Failure, Page
 from crawler.terms import (
     DRAIN_BYTES,
@@ -39,6 +41,7 @@ _REASONS = {
     pycurl.E_HTTP2: "bad-answer",
     pycurl.E_PARTIAL_FILE: "cut-short",
     pycurl.E_OPERATION_TIMEDOUT: "timeout",
+    pycurl.E_BAD_CONTENT_ENCODING: "bad-coding",
     pycurl.E_SSL_CONNECT_ERROR: "tls",
     pycurl.E_SSL_CERTPROBLEM: "tls",
     pycurl.E_SSL_CIPHER: "tls",
@@ -68,13 +71,15 @@ class CurlFetcher:
         self._idle: OrderedDict[Key, list[_Handle]] = OrderedDict()
         self._count = 0
         self._closed = False
+        self._deadlines = Deadlines(terms.timeout)
 
     def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
         """Ask once; a kept connection that the server has closed meanwhile is replaced by libcurl itself."""
         key = (ask.scheme, ask.host, ask.port, ask.guarded)
         handle = self._take(key) or _Handle(self._terms)
         try:
-            return handle.get(key, ask, judge)
+            with self._deadlines.watch(handle.flight):
+                return handle.get(key, ask, judge)
         finally:
             self._give(key, handle)
 
@@ -91,6 +96,7 @@ class CurlFetcher:
             self._count = 0
         for handle in idle:
             handle.close()
+        self._deadlines.close()
 
     def _take(self, key: Key) -> _Handle | None:
         with self._lock:
@@ -124,6 +130,7 @@ class _Handle:
 
     def __init__(self, terms: Terms) -> None:
         self.curl = pycurl.Curl()
+        self.flight = Flight()
         self.key: Key | None = None
         self.sent: tuple[str, ...] | None = None
         self._set_up(terms)
@@ -133,7 +140,7 @@ class _Handle:
         moved = self.key != key
         self.curl.setopt(pycurl.URL, ask.target)
         if ask.headers != self.sent:
-            self.curl.setopt(pycurl.HTTPHEADER, [*ask.headers])
+            self.curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in ask.headers])
             self.sent = ask.headers
         if moved:
             self._move(key, ask)
@@ -163,6 +170,7 @@ class _Handle:
             pycurl.PROXY: terms.proxy or "",  # empty, not unset: the environment's would be taken
             pycurl.NOPROXY: "",
             _SUPPRESS_CONNECT_HEADERS: 1,
+            pycurl.SOCKOPTFUNCTION: self._on_socket,
             pycurl.HEADERFUNCTION: self._on_header,
             pycurl.WRITEFUNCTION: self._on_body,
         }
@@ -190,7 +198,7 @@ class _Handle:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.verdict: Page | Failure | None = None
-        self.body: list[bytes] = []
+        self.body = BytesIO()  # gives its bytes away without a copy
         self.size = 0
         self.opened = False
         self.private = ""
@@ -206,10 +214,15 @@ class _Handle:
         ask = self.ask
         if self.verdict:
             return Answer(self.status, self.headers, self.verdict)
+        if self.flight.ended:
+            return ask.fail("timeout", "the time for this request is over")
         if self.size > ask.limit and not ask.cut:
             return ask.fail("too-big", f"more than {ask.limit} bytes")
         if (code == 0 or self.size > ask.limit) and self.status:
-            return Answer(self.status, self.headers, None, b"".join(self.body), code == 0)
+            body, self.body = self.body.getvalue(), BytesIO()  # a handle that waits for its host must not keep a page
+            return Answer(self.status, self.headers, None, body, code == 0)
+        if code == 0:
+            return ask.fail("cut-short", "the connection ended within the headers")
         if self.private and not self.opened:
             return ask.fail("private-address", self.private)
         return ask.fail(self._reason(code, sentence), f"{sentence} (curl {code})")
@@ -220,6 +233,10 @@ class _Handle:
                 if part in sentence:
                     return "cut-short" if reason == "connect" and self.status else reason
         return _REASONS.get(code) or ("cut-short" if self.status else "connect")
+
+    def _on_socket(self, number: int, _purpose: int) -> int:
+        self.flight.hold(number)
+        return pycurl.SOCKOPT_OK
 
     def _on_header(self, line: bytes) -> int | None:
         if self.status:
@@ -248,7 +265,7 @@ class _Handle:
         self.size += len(chunk)
         if self.verdict:
             return None if self.size <= DRAIN_BYTES and monotonic() < self.until else _STOP
-        self.body.append(chunk)
+        self.body.write(chunk)
         return None if self.size <= self.ask.limit else _STOP
 
     def _open(self, _purpose: int, address: Any) -> Any:

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from io import BytesIO
 from queue import Empty, SimpleQueue
 from threading import Thread, local
 from time import monotonic
@@ -21,6 +22,7 @@ from urllib3.exceptions import IncompleteRead, ProxyError, SSLError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from crawler.addresses import is_public
+from crawler.deadlines import Deadlines, Flight
 from crawler.records import Failure
 from crawler.terms import (
     DRAIN_BYTES,
@@ -70,6 +72,7 @@ class _Watch(local):
     """The request that this thread is at: its deadlines, and what has come so far."""
 
     ask: Ask
+    flight: Flight
     end: float
     connect_by: float
     first_by: float
@@ -82,7 +85,7 @@ class _Watch(local):
 
     def start(self, ask: Ask, terms: Terms) -> None:
         now = monotonic()
-        self.ask = ask
+        self.ask, self.flight = ask, Flight()
         self.end = now + terms.timeout
         self.connect_by = min(self.end, now + terms.connect_timeout)
         self.first_by = self.until = min(self.end, now + terms.first_byte)
@@ -116,6 +119,7 @@ class RequestsFetcher:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
+        self._deadlines = Deadlines(terms.timeout)
         self._proxies = {"http": terms.proxy, "https": terms.proxy} if terms.proxy else {}
         # Two, so that a connection made without the guard is never used by a request with it.
         self._adapters = {guarded: _Adapter(KEPT, KEPT) for guarded in (True, False)}
@@ -123,6 +127,10 @@ class RequestsFetcher:
     def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
         """Ask once; a kept connection that the server has closed meanwhile is replaced by a new one."""
         _now.start(ask, self._terms)
+        with self._deadlines.watch(_now.flight):
+            return self._insist(ask, judge)
+
+    def _insist(self, ask: Ask, judge: Judge) -> Answer | Failure:
         for _ in range(KEPT):
             outcome = self._try(ask, judge)
             # An old connection that broke before a byte came says nothing about the page.
@@ -135,6 +143,7 @@ class RequestsFetcher:
         """Close the connections that are kept open; those that are needed later are made anew."""
         for adapter in self._adapters.values():
             adapter.close()
+        self._deadlines.close()
 
     close = let_go
 
@@ -180,16 +189,14 @@ def _read(ask: Ask, judge: Judge, raw: urllib3.HTTPResponse) -> Answer | Failure
 
 def _body(raw: urllib3.HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """Return the body before decoding, and whether that is all of it."""
-    parts: list[bytes] = []
-    size = 0
-    while size <= limit:
-        part = raw.read(min(_BLOCK, limit + 1 - size), decode_content=False)
+    body = BytesIO()  # gives its bytes away without a copy
+    while body.tell() <= limit:
+        part = raw.read(min(_BLOCK, limit + 1 - body.tell()), decode_content=False)
         if not part:
             raw.release_conn()
-            return b"".join(parts), True
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts), False
+            return body.getvalue(), True
+        body.write(part)
+    return body.getvalue(), False
 
 
 def _drain(raw: urllib3.HTTPResponse) -> None:
@@ -201,6 +208,8 @@ def _drain(raw: urllib3.HTTPResponse) -> None:
 
 
 def _failure(ask: Ask, error: BaseException) -> Failure:
+    if _now.flight.ended:
+        return ask.fail("timeout", "the time for this request is over")
     causes = list(_causes(error))
     rows = ((reason, cause) for kind, reason in _REASONS for cause in causes if isinstance(cause, kind))
     reason, found = next(rows, ("connect", causes[-1]))
@@ -223,6 +232,7 @@ class _Timed:
 
     def recv_into(self, *args: Any) -> int:
         self.settimeout(_now.left())  # type: ignore[attr-defined]
+        _now.flight.hold(self.fileno())  # type: ignore[attr-defined]
         size: int = super().recv_into(*args)  # type: ignore[misc]
         _now.count(size)
         return size
@@ -251,15 +261,32 @@ class _Response(http.client.HTTPResponse):
             super().begin()
         if _now.ended:  # it takes the headers so far for all of them
             raise _Stop("cut-short", "the connection ended within the headers")
+        if _is_broken(self.headers):
+            raise http.client.HTTPException("a broken header")
+
+    def _get_chunk_left(self) -> int | None:
+        # It would throw away whatever stands where a chunk must end.
+        if self.chunk_left == 0:
+            if self._safe_read(2) != b"\r\n":  # type: ignore[attr-defined]
+                raise http.client.HTTPException("a chunk without an end")
+            self.chunk_left = None
+        left: int | None = super()._get_chunk_left()  # type: ignore[misc]
+        return left
 
     def _read_next_chunk_size(self) -> int:
         # int() would take "-1", which then means "read everything", and "1_0".
         line = self.fp.readline(1024)
-        match = re.fullmatch(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n", line)
+        match = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\n]*)?\r?\n", line)
         if not match:
             self._close_conn()  # type: ignore[attr-defined]
             raise http.client.IncompleteRead(b"") if not line else http.client.HTTPException("bad chunk size")
         return int(match[1], 16)
+
+
+def _is_broken(headers: http.client.HTTPMessage) -> bool:
+    """Whether there are lines that are no headers, or two that contradict each other."""
+    is_odd = any("\0" in name + value for name, value in headers.items())
+    return bool(headers.defects) or is_odd or len(set(headers.get_all("location", ()))) > 1
 
 
 class _Connects(HTTPConnection):
@@ -347,6 +374,7 @@ def _connect(allowed: list[Any]) -> socket.socket:
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(_now.left())
+            _now.flight.hold(sock.fileno())
             return sock
         except OSError as failed:
             error = failed

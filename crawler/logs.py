@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 log = logging.getLogger("crawler")
+_USERINFO = re.compile(r"(?<=:)([/\\]++)[^\s/\\?#]+@")
 PLAIN = set(vars(logging.makeLogRecord({})))
 
 
@@ -26,14 +28,28 @@ class Logs:
         log.setLevel(logging.DEBUG if self.verbose > 1 or self.file else logging.INFO)
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel([logging.WARNING, logging.INFO, logging.DEBUG][min(max(self.verbose, 0), 2)])
-        clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # the line may hold the progress bar
-        terminal.setFormatter(logging.Formatter(f"{clear}%(message)s"))
+        terminal.setFormatter(Words("\r\x1b[K" if sys.stderr.isatty() else ""))  # the line may hold the progress bar
         log.addHandler(terminal)
         if self.file:
             # One write per line to a file opened for appending: the workers of a machine do not mix their lines.
             handler = logging.FileHandler(Path(self.file), encoding="utf-8")
             handler.setFormatter(JsonLines())
             log.addHandler(handler)
+
+
+class Words(logging.Formatter):
+    """A sentence for a person, in which nothing from the web can move the cursor or begin a line of its own."""
+
+    def __init__(self, before: str = "") -> None:
+        super().__init__()
+        self.before = before
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a log record, and its traceback's."""
+        lines = [record.getMessage()]
+        if record.exc_info:
+            lines += self.formatException(record.exc_info).split("\n")
+        return self.before + masked("\n".join(map(printable, lines)))
 
 
 class JsonLines(logging.Formatter):
@@ -45,11 +61,11 @@ class JsonLines(logging.Formatter):
         line = {
             "time": round(record.created, 3),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": masked(record.getMessage()),
             **facts,
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = masked(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 
@@ -59,5 +75,12 @@ def many(count: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from the web as a terminal may see it: no control characters."""
+    """Text from the web or a user as a terminal may see it: no control characters, nothing that turns text around."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def masked(text: str) -> str:
+    """The same text with the user names and passwords of its URLs hidden."""
+    return _USERINFO.sub(r"\1***@", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections import Counter
@@ -229,12 +230,19 @@ class _Limits(NamedTuple):
     tags: int  # as many cannot hurt, however nested
     depths: int  # summed over all tags
     copies: int
+    pieces: int  # tags and attributes, each a node in memory, and other things that a parser stops at
+    work: float  # pieces times characters: html5lib adds each piece to a copy of what it has
 
 
-_LIMITS = {"lexbor": _Limits(20_000, 100_000_000, 1_000_000), "html5lib": _Limits(500, 1_000_000, 50_000)}
+_LIMITS = {
+    "lexbor": _Limits(20_000, 100_000_000, 1_000_000, 1_000_000, math.inf),
+    "html5lib": _Limits(500, 1_000_000, 50_000, 50_000, 50_000_000_000),
+}
 _MAX_ROOTS = 1_000
 _MAX_ATTRIBUTES = 300
+_LONG_TAG = 500
 _LONG = 65_536
+_LARGE = 500_000  # characters; a page that is longer is always counted
 
 # A parser opens these anew in every paragraph until they are closed: 40 KB can make a gigabyte of tree.
 _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
@@ -257,18 +265,38 @@ def _bounded(text: str, parser: str) -> tuple[str, bool]:
     if _is_harmless(text, _LIMITS[parser]):
         return text, False
     tally = _Tally(_LIMITS[parser])
+    at = 0
     for tag in _TAG.finditer(text):
-        if tag["name"] and not tally.affords(tag):
-            return text[: tag.start()], True
-    return text, False
+        if not (tally.affords_text(text, at, tag.start()) and tally.affords(tag)):
+            return text[:at], True
+        at = tag.end()
+    return (text, False) if tally.affords_text(text, at, len(text)) else (text[:at], True)
 
 
 def _is_harmless(text: str, limits: _Limits) -> bool:
     """Whether a glance is enough, as it is for nearly every page: the count costs more than the parser."""
     tags = text.count("<")
-    if tags > limits.tags or (len(text) > _LONG and max(map(len, text.split("<"))) > _LONG):
+    if tags > limits.tags or len(text) > _LARGE or (len(text) > _LONG and max(map(len, text.split("<"))) > _LONG):
         return False
     return tags < 500 or tags * len(_STYLED.findall(text)) <= limits.copies
+
+
+# Where html5lib stops in a text, and in a comment or a script.
+_STOPS = re.compile("[&<\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
+_STOPS_WITHIN = re.compile(_STOPS.pattern[:-1] + "-]")
+# What stands in a table but in no cell of it is moved in front of it, past all that was moved before.
+_TABLE = frozenset({"table", "thead", "tbody", "tfoot", "tr", "colgroup", "col"})
+_CELL = frozenset({"td", "th", "caption"})
+_STRAY = 5
+
+
+def _pieces(tag: str) -> int:
+    """A tag's words and, if it is long, all that a parser stops at; words within quotes count too: seldom many."""
+    words = tag.replace("/", " ").split()
+    if len(tag) <= _LONG_TAG:
+        return len(words)
+    names = (len(word.partition("=")[0]) for word in words if len(word) > _LONG_TAG)
+    return len(words) + sum(names) + sum(tag.count(stop) for stop in "&=/\"'<`\0")
 
 
 class _Tally:
@@ -279,21 +307,41 @@ class _Tally:
         self.opened: Counter[str] = Counter()
         self.styles: dict[str, list[str]] = {name: [] for name in _STYLES}
         self.alike: Counter[str] = Counter()
-        self.depth = self.depths = self.kept = self.copies = self.roots = 0
+        self.astray = False
+        self.depth = self.depths = self.kept = self.copies = self.roots = self.pieces = 0
 
     def affords(self, tag: re.Match[str]) -> bool:
         """Count one more tag, and say whether the page is still worth parsing."""
         end, name, many = tag.group("end", "name", "many")
+        if not name:  # a comment, a script or a style
+            return self.affords_text(tag.string, *tag.span(), _STOPS_WITHIN)
         name = name.lower()
         if name not in _FLAT:
             if not end:
                 self._open(name, tag)
             elif self.opened.get(name):
                 self._close(name)
+        self.astray = not end if name in _TABLE else self.astray and name not in _CELL
         self.depths += self.depth
         self.copies += self.kept
         is_cheap = self.depths <= self.limits.depths and self.copies <= self.limits.copies
-        return is_cheap and self.roots <= _MAX_ROOTS and not many
+        return (
+            is_cheap
+            and self._takes(_pieces(tag[0]) + _STRAY * self.astray, tag.end())
+            and self.roots <= _MAX_ROOTS
+            and not many
+        )
+
+    def affords_text(self, text: str, start: int, end: int, stops: re.Pattern[str] = _STOPS) -> bool:
+        """Count where a parser stops in what is no tag; only html5lib minds."""
+        if self.limits.work == math.inf:
+            return True
+        found = end - start - len(stops.sub("", text[start:end]))
+        return self._takes(found + (end - start) // 500, end)
+
+    def _takes(self, pieces: int, end: int) -> bool:
+        self.pieces += pieces
+        return self.pieces <= self.limits.pieces and self.pieces * end <= self.limits.work
 
     def _open(self, name: str, tag: re.Match[str]) -> None:
         self.opened[name] += 1

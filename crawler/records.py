@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from crawler.logs import masked, printable
+
+MAX_DETAIL = 300
 PRIORITY = 5  # what the sitemap protocol takes for granted: 0.5
 
 
@@ -49,12 +52,16 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that brought nothing to keep. `reason` is a name from `reasons`."""
+    """A request that brought nothing to keep. `reason` is a name from `reasons`; a detail may come from the web."""
 
     url: str
     reason: str
     detail: str = ""
     retry_after: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.detail:  # it is written and shown: bounded, on one line, and without anybody's password
+            object.__setattr__(self, "detail", printable(masked(self.detail)[:MAX_DETAIL]))
 
 
 @dataclass(frozen=True, slots=True)

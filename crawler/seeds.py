@@ -16,8 +16,8 @@ from crawler import addresses, urls
 from crawler.config import Settings
 from crawler.records import PRIORITY, Try
 from crawler.store import Store, depth_of, links_of
+from crawler.terms import is_secret
 
-HARMLESS = {"accept", "accept-language", "dnt", "from"}  # headers that say nothing secret, and so go to every host
 LEVELS = 3  # of sitemaps that name sitemaps
 NAMED = 500  # sitemaps that one robots.txt may name
 REDIRECT = "redirect-"  # files of seeds that no user named: they widen the scope, and are trusted with nothing
@@ -33,9 +33,9 @@ class Seeds:
         self._lock = threading.Lock()
         self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
         self.narrow = settings.scope != "any"
-        self._public = tuple(line for line in settings.headers if line.partition(":")[0].lower() in HARMLESS)
+        self._public = tuple(line for line in settings.headers if not is_secret(line))
         self._headers = settings.headers
-        self._hosts: set[str] = set()  # the seeds' hosts, kept only when there are secrets to send
+        self._origins: set[str] = set()  # the seeds' schemes and hosts, kept only when there are secrets to send
         self._private: set[str] = set()
         self._known: set[str] = set()
         self._widened: set[str] = set()
@@ -49,21 +49,23 @@ class Seeds:
                 if self.narrow:
                     self.scope.add(url)
                 if not name.startswith(REDIRECT):
-                    self._trust(urls.host(url))
+                    self._trust(url)
 
-    def _trust(self, host: str) -> None:
+    def _trust(self, url: str) -> None:
+        host = urls.host(url)
         if addresses.names_private(host):
             self._private.add(host)
         if self._public != self._headers:
-            self._hosts.add(host)
+            # Who was named by http may be asked by https too; the other way round, secrets would travel in the open.
+            self._origins |= {f"https://{host}", urls.origin(url)}
 
     def names(self, host: str) -> bool:
         """Whether the user named this very host as one on a private network."""
         return host in self._private
 
-    def headers_for(self, host: str) -> tuple[str, ...]:
-        """The user's headers that this host may see."""
-        return self._headers if host in self._hosts else self._public
+    def headers_for(self, url: str) -> tuple[str, ...]:
+        """The user's headers that may go along with a request for this URL."""
+        return self._headers if urls.origin(url) in self._origins else self._public
 
     def widen(self, seeds: Iterable[str]) -> None:
         """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust."""

@@ -7,6 +7,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,13 +22,16 @@ DRAIN_SECONDS = 1.0
 KEPT = 64
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*[!-~\x80-\xff])", re.ASCII)
-_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)])
+# Not those beyond 127: they are bytes of UTF-8 in a header that was read as Latin-1.
+_CONTROLS = dict.fromkeys([*range(32), 127])
 # They describe the connection or name the host, so a caller's own would change where or how the request ends.
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te"})
 # Of these only one can be meant; a list of them would mean nothing.
 _SINGLE = frozenset({"location", "content-type", "content-length", "retry-after", "date"})
-# Each line of these stands for itself, and has commas of its own.
-_LINES = frozenset({"x-robots-tag", "set-cookie"})
+# Of these a comma does not tell where one ends.
+_LINES = frozenset({"set-cookie", "x-robots-tag"})
+# They say nothing secret, and so go to every host.
+HARMLESS = frozenset({"accept", "accept-language", "dnt", "from"})
 _END = r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]*):(\d*)"
 _RULE = re.compile(f"{_END}:{_END}", re.ASCII)
 
@@ -54,6 +58,7 @@ class Terms:
     types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
     proxy: str | None = None
     connect_to: tuple[str, ...] = ()
+    cookies: bool = True
     allow_private: bool = False
 
     def __post_init__(self) -> None:
@@ -88,7 +93,7 @@ class Ask:
 
     def fail(self, reason: str, detail: str = "", retry_after: float | None = None) -> Failure:
         """Return the failure of this request."""
-        return Failure(self.url, reason, detail.translate(_CONTROLS)[:300], retry_after)
+        return Failure(self.url, reason, detail, retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +133,15 @@ def read_route(rule: str) -> Route:
 def check_header(line: str) -> None:
     """Raise ValueError unless the line is one `Name: value` that a caller may add to a request."""
     match = _HEADER.fullmatch(line)
-    if not match:
-        raise ValueError(f"header {line!r} is not one line of the form 'Name: value'")
+    if not match:  # what it says may be a secret, so it is not repeated
+        raise ValueError("a header must be one line of the form 'Name: value'")
     if match[1].lower() in _OURS:
         raise ValueError(f"header {match[1]!r} belongs to the connection and cannot be set")
+
+
+def is_secret(line: str) -> bool:
+    """Return whether a header may be meant for some eyes only."""
+    return line.partition(":")[0].strip().lower() not in HARMLESS
 
 
 def check_proxy(proxy: str, fetcher: str = "curl") -> None:
@@ -147,7 +157,7 @@ def check_proxy(proxy: str, fetcher: str = "curl") -> None:
 
 
 def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by lower-case name, repeated ones joined (by a line end, where a comma would mix them up)."""
+    """Return headers by lower-case name, repeated ones joined (_LINES by a new line), without control characters."""
     headers: dict[str, str] = {}
     for name, value in pairs:
         name = name.strip().lower()
@@ -159,12 +169,20 @@ def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return headers
 
 
+def read_date(value: str) -> float | None:
+    """Return a header's date as a time of the clock, or None if it is none."""
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
 def length_of(headers: Mapping[str, str]) -> int | None:
     """Return the Content-Length, or None where there is none that counts."""
     value = headers.get("content-length", "")
-    if "transfer-encoding" in headers or not (value.isascii() and value.isdigit()) or len(value) > 18:
+    if "transfer-encoding" in headers or not (value.isascii() and value.isdigit()):
         return None
-    return int(value)
+    return int(value) if len(value) <= 18 else 10**18
 
 
 def worth_draining(status: int, headers: Mapping[str, str]) -> bool:

@@ -151,6 +151,11 @@ def host(url: str) -> str:
     return url.split("/", 3)[2]
 
 
+def origin(url: str) -> str:
+    """Return the scheme and netloc of a spelled URL."""
+    return "/".join(url.split("/", 3)[:3])
+
+
 def key(url: str) -> str:
     """Return the name of a spelled URL's files."""
     return sha224(url.encode()).hexdigest()[:24]

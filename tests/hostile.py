@@ -63,6 +63,13 @@ def for_ever(sock: socket.socket, piece: bytes, pause: float = 0.0) -> None:
         time.sleep(pause)
 
 
+def drip(sock: socket.socket, data: bytes) -> None:
+    """Send one byte after another."""
+    for byte in data:
+        sock.sendall(bytes([byte]))
+        time.sleep(0.1)
+
+
 def bomb(wbits: int, size: int) -> bytes:
     """Return `size` zeros, compressed; their sum is left out, since nobody should get that far."""
     squeezer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -96,6 +103,10 @@ says("/early-hints", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + whole(B
 says("/cookie", whole(BODY, b"Set-Cookie: a=1", b"Set-Cookie: b=2", b"X-Odd: caf\xe9\x07"), keep=True)
 says("/robots-tags", whole(BODY, b"X-Robots-Tag: googlebot: noindex, none", b"x-robots-tag: nofollow"), keep=True)
 says("/vary", whole(BODY, b"Vary: a", b"Vary: b"), keep=True)
+COOKIE = "Set-Cookie: c=\u010d; Path=/".encode()
+says("/cookie-utf8", whole(BODY, COOKIE), keep=True)
+says("/cookie-redirect", whole(b"", b"Location: /", COOKIE, status=b"302 Found"), keep=True)
+says("/cookie-missing", whole(b"", COOKIE, status=b"404 Not Found"), keep=True)
 says("/slow-down", whole(b"", b"Retry-After: 120", status=b"429 Slow"), keep=True)
 says(
     "/later",
@@ -173,10 +184,115 @@ def _(sock: socket.socket) -> None:
     for_ever(sock, b"HTTP/1.1 100 Continue\r\n\r\n", 0.1)
 
 
+@play("/hints-for-ever")
+def _(sock: socket.socket) -> None:
+    for_ever(sock, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 100)
+
+
+@play("/hints-slowly")
+def _(sock: socket.socket) -> None:
+    for_ever(sock, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 0.1)
+
+
+@play("/slow-status")
+def _(sock: socket.socket) -> None:
+    drip(sock, b"HTTP/1.1 200 " + b"O" * 10_000)
+
+
+@play("/slow-line")
+def _(sock: socket.socket) -> None:
+    drip(sock, b"HTTP/1.1 200 OK\r\nX: " + b"y" * 10_000)
+
+
+@play("/endless-status")
+def _(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 ")
+    for_ever(sock, b"O" * 65536)
+
+
+@play("/endless-trailers")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n")
+    for_ever(sock, b"X: y\r\n" * 1000)
+
+
+@play("/slow-trailers")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n")
+    for_ever(sock, b"X: y\r\n", 0.1)
+
+
+@play("/endless-chunks")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Transfer-Encoding: chunked\r\n\r\n")
+    for_ever(sock, b"1\r\nx\r\n" * 10_000)
+
+
+@play("/endless-extension")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Transfer-Encoding: chunked\r\n\r\n5;")
+    for_ever(sock, b"x=y;" * 10_000)
+
+
+@play("/extension-flood")
+def _(sock: socket.socket) -> None:
+    sock.sendall(HTML + b"Transfer-Encoding: chunked\r\n\r\n")
+    for_ever(sock, b"1;" + b"x" * 1000 + b"\r\nx\r\n")
+
+
 says("/long-line", HTML + b"X: " + b"a" * 70_000 + b"\r\nContent-Length: 2\r\n\r\nhi")
 says("/many-headers", HTML + b"".join(b"X-%d: y\r\n" % n for n in range(10_000)) + b"\r\nhi")
 
 # Broken framing
+says("/length-negative", HTML + b"Content-Length: -5\r\n\r\n" + BODY)
+says("/length-words", HTML + b"Content-Length: many\r\n\r\n" + BODY)
+says("/length-twice", HTML + b"Content-Length: 5\r\nContent-Length: 3020\r\n\r\n" + BODY)
+says("/length-list", HTML + b"Content-Length: 5, 3020\r\n\r\n" + BODY)
+says("/length-huge", HTML + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n" + BODY)
+says(
+    "/length-and-chunked",
+    HTML + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"one ", b"two"),
+)
+says("/chunk-huge", HTML + b"Transfer-Encoding: chunked\r\n\r\n7fffffffffffffff\r\nhello")
+says("/chunk-too-huge", HTML + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\nhello")
+says("/chunk-no-end", HTML + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloXX5\r\nhello\r\n0\r\n\r\n")
+says("/transfer-odd", HTML + b"Transfer-Encoding: gzip\r\n\r\n" + BODY)
+says("/http2-garbage", b"\0\0\x12\x04\0\0\0\0\0" + bytes(18))
+says("/switching", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello")
+says("/no-content", b"HTTP/1.1 204 No Content\r\n\r\n", keep=True)
+says("/no-content-but", b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello")
+says("/reset-content", b"HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n", keep=True)
+says("/not-modified", b"HTTP/1.1 304 Not Modified\r\n\r\n", keep=True)
+says("/status-999", whole(b"", status=b"999 Odd"), keep=True)
+says("/status-000", whole(b"", status=b"000 Odd"))
+says("/status-99", whole(b"", status=b"99 Odd"))
+says("/status-1000", whole(b"", status=b"1000 Odd"))
+says("/nul-header", whole(BODY, b"X: a\0b", b"Set-Cookie: a=\0b"))
+says("/nul-name", whole(BODY, b"X\0Y: a"))
+says("/folded", whole(BODY, b"X: a\r\n b\r\n\tc"), keep=True)
+says("/no-colon", whole(BODY, b"this is no header"), keep=True)
+
+# Redirects
+says("/loop", whole(b"", b"Location: /loop", status=b"301 Moved"), keep=True)
+says("/ping", whole(b"", b"Location: /pong", status=b"302 Found"), keep=True)
+says("/pong", whole(b"", b"Location: /ping", status=b"307 Found"), keep=True)
+for number in range(30):
+    says(f"/chain/{number}", whole(b"", b"Location: /chain/%d" % (number + 1), status=b"308 Moved"), keep=True)
+says("/chain/30", whole(BODY), keep=True)
+for name, place in {
+    "file": b"file:///etc/passwd",
+    "script": b"javascript:alert(1)",
+    "data": b"data:text/html,hello",
+    "nothing": b"",
+    "no-host": b"http:///",
+    "bad-port": b"http://127.0.0.1:22/",
+    "long": b"/" + b"x" * 60_000,
+    "endless": b"/" + b"x" * 5_000_000,
+}.items():
+    says(f"/to-{name}", whole(b"", b"Location: " + place, status=b"302 Found"), keep=name != "endless")
+says("/to-two", whole(b"", b"Location: /first", b"Location: /second", status=b"302 Found"), keep=True)
+says("/to-utf8", whole(b"", "Location: /č".encode(), status=b"302 Found"), keep=True)
+says("/to-private", whole(b"", b"Location: http://10.0.0.1/", status=b"302 Found"), keep=True)
 says("/too-short", HTML + b"Content-Length: 5000\r\n\r\n" + BODY)
 says("/too-long", HTML + b"Content-Length: 5\r\n\r\n" + BODY)
 says("/chunk-negative", HTML + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n" + b"x" * 100_000)
@@ -217,6 +333,13 @@ def _(sock: socket.socket) -> None:
 says("/gzip-bomb", whole(bomb(31, 1 << 30), b"Content-Encoding: gzip"))
 says("/deflate-bomb", whole(bomb(15, 1 << 28), b"Content-Encoding: deflate"))
 says("/gzip-bomb-twice", whole(gzip.compress(bomb(31, 1 << 28)), b"Content-Encoding: gzip, gzip"))
+says(
+    "/bomb-thrice", whole(gzip.compress(gzip.compress(gzip.compress(bytes(1 << 26)))), b"Content-Encoding: gzip, gzip")
+)
+says("/brotli-bomb", whole(b"\xcf" + bytes(1600), b"Content-Encoding: br"), keep=True)
+says("/zstd", whole(b"\x28\xb5\x2f\xfd" + bytes(16), b"Content-Encoding: zstd"), keep=True)
+says("/zstd-and-gzip", whole(gzip.compress(BODY), b"Content-Encoding: zstd, gzip"), keep=True)
+says("/deflate-not", whole(b"\x78\x9c" + b"\xff" * 100, b"Content-Encoding: deflate"), keep=True)
 says("/brotli", whole(b"\x0b\x01\x80hello\x03", b"Content-Encoding: br"), keep=True)
 says("/gzip-cut", whole(gzip.compress(NOISE)[:5000], b"Content-Encoding: gzip"), keep=True)
 says("/gzip-no-trailer", HTML + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(NOISE)[:-8])
@@ -226,6 +349,81 @@ says("/gzip-bad-sum", whole(gzip.compress(NOISE)[:-8] + b"12345678", b"Content-E
 says("/gzip-thousandfold", whole(gzip.compress(b"") * 1000, b"Content-Encoding: gzip"), keep=True)
 says("/many-codings", whole(BODY, b"Content-Encoding: gzip, gzip, gzip"), keep=True)
 says("/odd-coding", whole(BODY, b"Content-Encoding: rot13"), keep=True)
+
+
+# How a request for each of them must end: the reason, or one of two where it depends on who asks and how fast.
+ENDINGS: dict[str, set[str]] = {
+    "/endless-body": {"too-big", "timeout"},
+    "/slow-body": {"timeout"},
+    "/slow-headers": {"timeout"},
+    "/silent": {"timeout"},
+    "/endless-line": {"too-big"},
+    "/endless-headers": {"too-big"},
+    "/long-line": {"too-big"},
+    "/many-headers": {"too-big"},
+    "/continue-for-ever": {"too-big", "timeout"},
+    "/continue-slowly": {"timeout"},
+    "/too-short": {"cut-short"},
+    "/half-closed": {"cut-short"},
+    "/chunk-negative": {"bad-answer"},
+    "/chunk-garbage": {"bad-answer"},
+    "/chunk-missing": {"cut-short"},
+    "/chunk-cut": {"cut-short"},
+    "/garbage": {"bad-answer"},
+    "/http-0.9": {"bad-answer"},
+    "/status-garbage": {"bad-answer"},
+    "/close": {"connect"},
+    "/reset": {"connect"},
+    "/gzip-cut": {"cut-short"},
+    "/gzip-no-trailer": {"cut-short"},
+    "/deflate-cut": {"cut-short"},
+    "/gzip-not": {"bad-coding"},
+    "/gzip-bad-sum": {"bad-coding"},
+    "/gzip-thousandfold": {"bad-coding"},
+    "/many-codings": {"bad-coding"},
+    "/odd-coding": {"bad-coding"},
+    "/brotli": {"bad-coding"},
+    "/gzip-bomb": {"too-big"},
+    "/deflate-bomb": {"too-big"},
+    "/gzip-bomb-twice": {"too-big"},
+    "/brotli-bomb": {"bad-coding"},
+    "/zstd": {"bad-coding"},
+    "/zstd-and-gzip": {"bad-coding"},
+    "/deflate-not": {"bad-coding"},
+    "/transfer-odd": {"bad-coding"},
+    "/hints-for-ever": {"too-big", "timeout"},
+    "/hints-slowly": {"timeout"},
+    "/slow-status": {"timeout"},
+    "/slow-line": {"timeout"},
+    "/endless-status": {"too-big"},
+    "/endless-trailers": {"too-big", "timeout"},
+    "/slow-trailers": {"timeout"},
+    "/endless-chunks": {"too-big", "timeout"},
+    "/endless-extension": {"bad-answer", "timeout"},
+    "/extension-flood": {"timeout"},
+    "/length-negative": {"bad-answer"},
+    "/length-words": {"bad-answer"},
+    "/length-twice": {"bad-answer"},
+    "/length-list": {"bad-answer"},
+    "/length-huge": {"too-big"},
+    "/chunk-huge": {"cut-short"},
+    "/chunk-too-huge": {"bad-answer"},
+    "/chunk-no-end": {"bad-answer"},
+    "/http2-garbage": {"bad-answer"},
+    "/switching": {"http-101"},
+    "/not-modified": {"http-304"},
+    "/status-999": {"http-999"},
+    "/status-000": {"bad-answer"},
+    "/status-99": {"bad-answer"},
+    "/status-1000": {"bad-answer"},
+    "/nul-header": {"bad-answer"},
+    "/nul-name": {"bad-answer"},
+    "/no-colon": {"bad-answer"},
+    "/head-cut": {"cut-short"},
+    "/to-nothing": {"bad-redirect"},
+    "/to-endless": {"too-big"},
+    "/to-two": {"bad-answer"},
+}
 
 
 class Server:

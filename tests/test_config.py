@@ -163,11 +163,12 @@ def test_a_setting_that_is_like_no_other_is_told_where_they_are_listed() -> None
         ("connect_to", "a:b"),
     ],
 )
-def test_a_wrong_value_is_one_sentence_with_the_name_and_the_value(name: str, value: Any) -> None:
+def test_a_wrong_value_is_one_sentence_with_the_name_and_the_value_if_that_is_no_secret(name: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
         config.check({name: value}, "crawl.yaml")
     sentence = str(caught.value)
-    start = f"crawl.yaml: {name} is {value!r}: "
+    shown = "" if name in config.SECRETIVE else f" is {value!r}"
+    start = f"crawl.yaml: {name}{shown}: "
     assert sentence.startswith(start)
     assert len(sentence) > len(start) + 10
     assert "\n" not in sentence

@@ -13,9 +13,10 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "records", "reasons", "addresses", "traps", "logs", "slate"],
-    ["urls", "charset", "terms", "robots"],
-    ["files", "config", "politeness", "parse", "sitemap"],
+    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate"],
+    ["records"],
+    ["urls", "charset", "terms", "robots", "deadlines"],
+    ["files", "config", "politeness", "parse", "sitemap", "cookies"],
     ["store", "table", "room", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
     ["shards"],
@@ -123,4 +124,4 @@ def test_only_a_few_modules_start_threads_or_processes() -> None:
     starters = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Popen"}
     found = {module for module in modules() for _, name in calls(module) if name in starters}
     doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
-    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "web_server"} | doctors
+    assert found == {"desk", "housekeeping", "worker", "machine", "fetch_requests", "deadlines", "web_server"} | doctors

@@ -387,6 +387,8 @@ HOSTILE = {
     ),
     "tags closed in the wrong place": lambda: "<i></div>" * 100_000,
     "many roots": lambda: "".join(f"<html a{n}=1>" for n in range(100_000)),
+    "millions of tags": lambda: "<br>" * 2_500_000,
+    "more attributes than memory": lambda: ("<p" + "".join(f" a{n}" for n in range(290)) + ">") * 6_000,
 }  # fmt: skip
 
 
@@ -397,6 +399,41 @@ def test_a_page_is_read_up_to_where_it_turns_hostile_with(name: str, parser: str
     found = reading("<title>t</title><a href=1>x</a>" + HOSTILE[name]() + "<a href=2>x</a>", parser)
     assert (found.title, list(found.links), found.capped) == ("t", ["http://example.org/dir/1"], True)
     assert time.process_time() - began < 60  # quadratic would be hours; a noisy machine is not
+
+
+# html5lib copies what it has for each piece that it adds, and takes note of every error.
+SLOW = {
+    "a comment of dashes": lambda: "<!--" + "-" * 5_000_000,
+    "comments in a comment": lambda: "<!--" * 1_000_000,
+    "scripts in a script": lambda: "<script>" * 1_000_000,
+    "entities": lambda: "&amp;" * 1_000_000,
+    "entities in an attribute": lambda: "<a x='" + "&amp;" * 1_000_000 + "'>",
+    "a long name": lambda: "<a" + "1" * 5_000_000 + ">",
+    "a long attribute's name": lambda: "<a " + "1" * 5_000_000 + ">",
+    "equal signs": lambda: "<a " + "=" * 5_000_000 + ">",
+    "slashes": lambda: "<a " + "/" * 5_000_000 + ">",
+    "quotes": lambda: "<a x=y" + "'" * 5_000_000 + ">",
+    "controls": lambda: "\x80" * 5_000_000,
+    "NULs": lambda: "\0" * 5_000_000,
+    "strays in a table": lambda: "<table>" + "<a>x" * 1_000_000,
+    "ends of nothing": lambda: ("x" * 100 + "</b>") * 100_000,
+    "wide text": lambda: "\u20ac" * 10_000_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_html5lib_is_spared_what_it_would_take_hours_for(name: str) -> None:
+    began = time.process_time()
+    found = reading("<title>t</title><a href=1>x</a>" + SLOW[name]() + "<a href=2>x</a>", "html5lib")
+    assert (found.title, found.links[0], found.capped) == ("t", "http://example.org/dir/1", True)
+    assert time.process_time() - began < 60
+
+
+def test_an_attribute_of_a_hundred_megabytes_and_a_million_links_are_read() -> None:
+    long = reading("<a href=1 title='" + "x" * 100_000_000 + "'>x</a><a href=2>x</a>")
+    assert [link[-1] for link in long.links] == ["1", "2"]
+    many = reading("".join(f"<a href={n}>x</a>" for n in range(1_000_000)))
+    assert (len(many.links), many.capped) == (10_000, True)
 
 
 HARMLESS = {

@@ -219,7 +219,7 @@ def test_a_redirects_target_is_not_trusted_after_seeds_were_lost(tmp_path: Path)
     rehydrate(store, settings, quiet)
     seeds = Seeds(store, settings)
     seeds.refresh()
-    assert seeds.headers_for(urls.host(target)) == ()
+    assert seeds.headers_for(target) == ()
 
 
 def test_a_seed_that_was_never_asked_waits_again(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_line_of_seeds_that_is_no_url_is_passed_over(store: Store) -> None:
     assert list(store.seeds()) == [("by-hand", [URL])]
     seeds = Seeds(store, Settings(headers=("X-Key: secret",)))
     seeds.refresh()
-    assert seeds.headers_for("a.example") == ("X-Key: secret",)
+    assert seeds.headers_for("https://a.example/") == ("X-Key: secret",)
 
 
 def test_secrets_go_to_the_seeds_hosts_only(store: Store) -> None:
@@ -178,13 +178,21 @@ def test_secrets_go_to_the_seeds_hosts_only(store: Store) -> None:
     headers = ("Authorization: secret", "Accept-Language: de", "DNT: 1", "From: me@a.example")
     seeds = Seeds(store, Settings(headers=headers))
     seeds.refresh()
-    assert seeds.headers_for("a.example") == headers
-    assert seeds.headers_for("www.example") == seeds.headers_for("b.example") == headers[1:]
+    assert seeds.headers_for(URL) == seeds.headers_for("https://a.example/x?y") == headers
+    for stranger in ("https://www.example/", "https://b.example/", "https://a.example:8443/", "http://a.example/"):
+        assert seeds.headers_for(stranger) == headers[1:]
+
+
+def test_who_was_named_by_http_gets_secrets_by_https_too(store: Store) -> None:
+    store.add_seeds(["http://plain.example/"], "first")
+    seeds = Seeds(store, Settings(headers=("Authorization: secret",)))
+    seeds.refresh()
+    assert seeds.headers_for("http://plain.example/x") == seeds.headers_for("https://plain.example/") != ()
 
 
 @pytest.mark.parametrize("header", ["From-Token: secret", "DNT-Key: secret", "Acceptance-Key: secret"])
 def test_a_secret_whose_name_only_begins_like_a_harmless_one_goes_to_no_stranger(store: Store, header: str) -> None:
-    assert Seeds(store, Settings(headers=(header,))).headers_for("b.example") == ()
+    assert Seeds(store, Settings(headers=(header,))).headers_for("https://b.example/") == ()
 
 
 # ---- making a store
