@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from hostile import ENDINGS, PLAYS, Server, whole
@@ -25,6 +26,8 @@ REDIRECTS = {
     "/to-no-host": {"bad-redirect"},
     "/to-long": {"bad-redirect"},
 }
+# Where redirects begin that lead nowhere, and where that is found out.
+CIRCLES = {"/loop": "/loop", "/ping": "/pong", "/chain/0": "/chain/20"}
 HOSTILE = ENDINGS | REDIRECTS
 HONEST = [f"http://honest-{number}.example" for number in range(50)]
 LINKS = b"<title>honest</title><a href=/1>1</a><a href=/2>2</a><a href=/3>3</a>"
@@ -64,7 +67,12 @@ def large(kind: str) -> bytes:
 
 
 def url_of(path: str) -> str:
-    return f"http://{path.strip('/').replace('.', '-')}.bad.example{path}"
+    return f"http://{path.strip('/').replace('.', '-').replace('/', '-')}.bad.example{path}"
+
+
+def end_of(start: str) -> str:
+    """The URL at which a circle or a chain of redirects is refused."""
+    return urljoin(url_of(start), CIRCLES[start])
 
 
 @contextmanager
@@ -111,7 +119,7 @@ def outcomes(store: Path, noun: str) -> dict[str, dict[str, object]]:
 
 @pytest.mark.parametrize("fetcher", ["curl", "requests"])
 def test_honest_pages_arrive_and_hostile_ones_are_refused_by_name(tmp_path: Path, fetcher: str) -> None:
-    seeds = [*map(url_of, HOSTILE), *(f"{host}/" for host in HONEST)]
+    seeds = [*map(url_of, [*HOSTILE, *CIRCLES]), *(f"{host}/" for host in HONEST)]
     limits = ("-s", "timeout=4", "-s", "connect_timeout=3", "-s", "first_byte=3", "-s", f"fetcher={fetcher}")
     with crawling(tmp_path, seeds, *limits, "-j", "2") as process:
         most = peak(process)
@@ -119,9 +127,10 @@ def test_honest_pages_arrive_and_hostile_ones_are_refused_by_name(tmp_path: Path
     refused = {url: record["reason"] for url, record in outcomes(tmp_path / "store", "errs").items()}
     wrong = {path: refused.get(url_of(path)) for path in HOSTILE if refused.get(url_of(path)) not in HOSTILE[path]}
     assert wrong == {}, printed
-    pages = set(outcomes(tmp_path / "store", "links"))
+    pages = {url for url, record in outcomes(tmp_path / "store", "links").items() if record["status"] == 200}
     assert pages == {f"{host}/{page}" for host in HONEST for page in ("", "1", "2", "3")}
-    assert set(refused) == set(map(url_of, HOSTILE))
+    assert {refused.get(end_of(start)) for start in CIRCLES} == {"redirect-loop"}
+    assert set(refused) == {*map(url_of, HOSTILE), *map(end_of, CIRCLES)}
     print(f"{fetcher}: {most >> 20} MB at most")
     assert most < BOUND
 
