@@ -389,8 +389,14 @@ def test_a_disk_that_fills_up_pauses_the_crawl_which_goes_on_by_itself_when_ther
         assert list(w.root.glob(".*-*")) == [], "nothing is left of the looks for room"
 
 
-@pytest.mark.parametrize("kind", SMALL_DISKS)
-@pytest.mark.parametrize("how", ["sigterm", "crawler stop"])
+STOPS = [(kind, how) for kind in SMALL_DISKS for how in ("sigterm", "crawler stop")]
+QUICK_STOPS = [("no bytes", "sigterm"), ("few inodes", "crawler stop")]  # the others run with the fleet, for time
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [pytest.param(*stop, marks=() if stop in QUICK_STOPS else pytest.mark.fleet) for stop in STOPS],
+)
 def test_a_stop_while_there_is_no_room_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
     small, large, settings, _ = SMALL_DISKS[kind]
     with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:

@@ -135,6 +135,7 @@ def test_honest_pages_arrive_and_hostile_ones_are_refused_by_name(tmp_path: Path
     assert most < BOUND
 
 
+@pytest.mark.fleet  # for time: half a minute of one core each
 @pytest.mark.parametrize("fetcher", ["curl", "requests"])
 def test_sixteen_dense_pages_of_the_largest_size_at_once_stay_within_the_bound(tmp_path: Path, fetcher: str) -> None:
     kinds = [*DENSE] * 3

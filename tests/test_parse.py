@@ -429,6 +429,7 @@ def test_html5lib_is_spared_what_it_would_take_hours_for(name: str) -> None:
     assert time.process_time() - began < 60
 
 
+@pytest.mark.fleet  # for time and memory
 def test_an_attribute_of_a_hundred_megabytes_and_a_million_links_are_read() -> None:
     long = reading("<a href=1 title='" + "x" * 100_000_000 + "'>x</a><a href=2>x</a>")
     assert [link[-1] for link in long.links] == ["1", "2"]

@@ -53,7 +53,10 @@ def holders(folder: Path, secret: str = SECRET) -> set[str]:
     return {str(path.relative_to(folder)) for path in found}
 
 
-@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+FETCHERS = ["curl", pytest.param("requests", marks=pytest.mark.fleet)]  # the second runs with the fleet, for time
+
+
+@pytest.mark.parametrize("fetcher", FETCHERS)
 def test_a_secret_header_reaches_the_seeds_hosts_and_no_record_log_or_terminal(tmp_path: Path, fetcher: str) -> None:
     server = Strange()
     seeds = ("http://a.example/", f"http://user:{SECRET}@seed.example/")
@@ -91,7 +94,7 @@ def test_who_is_named_by_https_gets_no_secret_by_http(tmp_path: Path) -> None:
     assert ("a.example", True) not in asked
 
 
-@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+@pytest.mark.parametrize("fetcher", FETCHERS)
 @pytest.mark.parametrize("works", [True, False])
 def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Path, fetcher: str, works: bool) -> None:
     server = Strange()
