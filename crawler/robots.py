@@ -18,8 +18,8 @@ from crawler.records import Failure
 LONGEST = 520 * 1024
 MAX_SITEMAPS = 1_000
 PARSER = 60  # bytes that Protego makes of one of its text at the most
-LARGE = 16 * 1024  # bytes beyond which rules are kept packed, and only those of a few hosts parsed
-PARSED = 32
+LARGE = 64 * 1024  # bytes beyond which rules are kept packed, and only those of a few hosts parsed
+PARSED = 2
 
 
 class Rules:
