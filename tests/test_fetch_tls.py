@@ -153,6 +153,20 @@ def test_a_handshake_that_goes_wrong_ends_in_time(
     assert time.monotonic() - began < SOON
 
 
+@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+def test_the_watch_goes_on_when_idle_connections_are_let_go(listening: Callable[..., int], fetcher: str) -> None:
+    ports = {"a.example": listening(garbage), "b.example": listening(flood)}
+    routes = tuple(f"{host}::127.0.0.1:{port}" for host, port in ports.items())
+    asker = fetch.Fetcher(fetch.Terms(fetcher=fetcher, timeout=1.0, connect_to=routes))
+    began = time.monotonic()
+    assert isinstance(asker.get("https://a.example/"), Failure)
+    asker.let_go()
+    time.sleep(1.0)  # longer than between two looks
+    assert isinstance(asker.get("https://b.example/"), Failure)
+    assert time.monotonic() - began < SOON
+    asker.close()
+
+
 def test_http2_that_is_none_is_a_bad_answer(ask: Callable[..., Page | Failure], authority: Authority) -> None:
     tls = context(authority.issue(SITE, "h2"))
     tls.set_alpn_protocols(["h2"])
