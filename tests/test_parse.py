@@ -421,6 +421,7 @@ SLOW = {
 }  # fmt: skip
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("name", SLOW)
 def test_html5lib_is_spared_what_it_would_take_hours_for(name: str) -> None:
     began = time.process_time()

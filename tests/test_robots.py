@@ -305,6 +305,7 @@ def test_a_hostile_file_is_read_and_obeyed_in_reasonable_time(name: str) -> None
     assert time.process_time() - began < 60  # exponential would be for ever; a noisy machine is not
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_rules_of_a_host_take_little_memory(name: str) -> None:
     body = b"User-agent: *\n" + HOSTILE[name]

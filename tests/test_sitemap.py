@@ -358,6 +358,7 @@ COSTLY = {
 }  # fmt: skip
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_large_document_takes_little_memory(name: str) -> None:
     pieces, links, most = COSTLY[name]
