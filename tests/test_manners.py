@@ -132,6 +132,31 @@ def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path)
         assert w.refusals() == {"http://b.example/": "http-503"}
 
 
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_hosts_that_send_each_other_for_their_robots_txt_do_not_wait_for_each_other(tmp_path: Path, order: str) -> None:
+    web = Answers({"a.example/": "", "b.example/": "", "c.example/": links("/closed")})
+    web.answers |= {
+        "a.example/robots.txt": moved("http://b.example/robots.txt"),
+        "b.example/robots.txt": moved("http://a.example/robots.txt"),
+        "c.example/robots.txt": moved("http://a.example/to-c"),
+        "a.example/to-c": moved("http://c.example/rules"),
+        "c.example/rules": CLOSED,
+    }
+    with world(web, tmp_path) as w:
+        w.run("http://a.example/", "http://b.example/", "http://c.example/", "-s", f"order={order}")
+        assert w.urls() == {"http://a.example/", "http://b.example/", "http://c.example/"}
+        assert w.refusals() == {"http://c.example/closed": "robots"}
+        assert len(w.asked()) <= 2 * (1 + 5) + 3 + 3, "six requests at most for each robots.txt in a circle"
+
+
+def test_a_host_that_has_all_its_pages_is_still_asked_for_the_robots_txt_of_others(tmp_path: Path) -> None:
+    web = Answers({"b.example/": links("http://a.example/", "/2"), "b.example/rules": CLOSED, "a.example/": ""})
+    web.answers |= {"a.example/robots.txt": moved("http://b.example/rules")}
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "max_per_host=1")
+        assert w.urls() == {"http://a.example/", "http://b.example/"}
+
+
 def test_of_a_long_robots_txt_as_much_is_fetched_as_is_read(tmp_path: Path) -> None:
     start, end = b"User-agent: *\nDisallow: /a\n", b"\nDisallow: /b\n"
     long = start + b"#" * (500 * 1024 - len(start) - len(end)) + end + b"#" * LONGEST + b"\nDisallow: /c\n"
