@@ -50,6 +50,16 @@ def test_while_robots_txt_cannot_be_had_nothing_is_asked_and_then_the_host_is_gi
         assert all(record["detail"].startswith("robots.txt") for record in w.records("errs"))
 
 
+def test_robots_txt_is_given_as_much_time_to_come_back_as_a_page(tmp_path: Path) -> None:
+    targets = [f"http://b.example/{number}" for number in range(5)]
+    web = Answers({"a.example/": links(*targets), "b.example/robots.txt": Answer(500)})
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "retry_delay=0.8s")
+        first, second, third = (request for request in w.log if request.host == "b.example")
+        assert second.start - first.end >= 0.8 and third.start - second.end >= 1.6
+        assert w.refusals() == dict.fromkeys(targets, "http-500")
+
+
 def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
     class Recovers(Answers):
         def answer(self, host: str, path: str) -> Answer:
