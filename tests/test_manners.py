@@ -289,6 +289,23 @@ def test_a_sitemap_that_the_user_names_lists_seeds(tmp_path: Path) -> None:
         assert said.startswith("1 URL added")
 
 
+@pytest.mark.parametrize("scope", ["page", "prefix", "host", "domain"])
+def test_what_the_users_sitemap_lists_are_seeds_in_every_scope(tmp_path: Path, scope: str) -> None:
+    listed = ["http://a.example/blog/1", "http://a.example/old", "http://c.example/x", "http://c.example/not-this"]
+    web = Answers({"a.example/maps/1.xml": plain(URLSET.format(entries("url", *listed)))})
+    web.answers |= {
+        "a.example/blog/1": links("2"),
+        "a.example/blog/2": "",
+        "a.example/old": moved("http://d.example/n"),
+    }
+    web.answers |= {"c.example/x": links("http://e.example/"), "d.example/n": ""}
+    with world(web, tmp_path) as w:
+        w.run("--sitemap", "http://a.example/maps/1.xml", "--scope", scope, "--exclude", "not-this", "--no-robots")
+        pages = {"a.example/maps/1.xml", "a.example/blog/1", "a.example/old", "c.example/x", "d.example/n"}
+        assert set(w.asked()) == pages | ({"a.example/blog/2"} if scope != "page" else set())
+        assert scope != "page" or len(list((w.root / "seeds").iterdir())) == 1, "no file for each page"
+
+
 def test_a_depth_limit_counts_a_sitemaps_pages_as_one_link_away(tmp_path: Path) -> None:
     with world(sitemap_web(), tmp_path) as w:
         w.crawl("--depth", "0")
@@ -351,15 +368,17 @@ def test_what_is_no_sitemap_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_sitemap_on_a_strangers_host_is_not_asked_for_out_of_scope(tmp_path: Path) -> None:
-    rules = plain("Sitemap: http://b.example/map.xml\nSitemap: http://cdn.a.example/map.xml")
+    rules = plain(
+        "Sitemap: http://b.example/map.xml\nSitemap: http://cdn.a.example/map.xml\nSitemap: http://pic.a.example/map.xml"
+    )
     web = Answers({"www.a.example/": "", "www.a.example/robots.txt": rules})
     web.answers |= {
         "cdn.a.example/map.xml": plain(URLSET.format(entries("url", "http://www.a.example/2"))),
         "www.a.example/2": "",
     }
     with world(web, tmp_path) as w:
-        w.crawl("--scope", "host")
-        assert w.asked("b.example") == []
+        w.crawl("--scope", "host", "--exclude", "^http://pic")
+        assert w.asked("b.example") == [] and w.asked("pic.a.example") == []
         assert "http://www.a.example/2" in w.urls()
 
 
