@@ -9,6 +9,7 @@ host is ever asked outside its own pace. What it brings is left in robots/<host>
 
 from __future__ import annotations
 
+import random
 import secrets
 import threading
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from crawler import config, reasons, urls
+from crawler import config, politeness, reasons, urls
 from crawler.config import Settings
 from crawler.desk import Desk
 from crawler.records import REDIRECTS, Failure, Page, Try
@@ -165,7 +166,10 @@ class Permits:
         return found
 
     def _no_answer(self, task: Try, host: str, answer: Failure) -> Failure:
-        """After as many tries as a URL has, the host is given up: its other URLs are refused without asking."""
+        """After as many tries as a URL has, the host is given up: its other URLs are refused without asking.
+
+        Between them it is left alone for as long as a URL: each of its URLs would ask at once, and all be refused soon.
+        """
         failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
         old = self.desk.insist(self.store.robots, host)
         if old is not None and old.status < 500 and old.status not in REDIRECTS:
@@ -176,7 +180,9 @@ class Permits:
         self._note(self._failed, host, tries)
         if tries > self.settings.retries or not reasons.look_up(answer.reason).again:
             self._note_rules(host, Down(failure), time.time())
-        return failure
+            return failure
+        wait = politeness.retry_after(tries - 1, self.settings.retry_delay, answer.retry_after, random.random())
+        return replace(failure, retry_after=wait)
 
     def _remember(self, task: Try, host: str, robots: Robots) -> Rules | Down:
         """Keep the rules of a host, and hand over the sitemaps that they name: each time, for a kill may have come."""

@@ -68,9 +68,13 @@ class Seeds:
         return self._headers if urls.origin(url) in self._origins else self._public
 
     def widen(self, seeds: Iterable[str]) -> None:
-        """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust."""
-        for url in seeds:
-            if self.narrow and url not in self._widened and self.scope.refuses(url) == "scope":
+        """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust.
+
+        So is what a sitemap lists that the user named. Around a single page there is nothing to widen, and a sitemap
+        may list very many.
+        """
+        for url in seeds if self.settings.scope not in ("any", "page") else ():
+            if url not in self._widened and self.scope.refuses(url) == "scope":
                 self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
                 self.scope.add(url)
                 self._widened.add(url)
@@ -89,7 +93,7 @@ class Seeds:
         level = urls.sitemap_level(url)
         if level and kind in (None, "index"):  # it is elsewhere, or it names others
             return list(self._sitemaps(links_of(record), urls.host(url), depth, level + (kind is not None), hops))
-        wanted = bool(level) and depth == 0 and self.settings.scope == "page"  # pages of a sitemap that the user named
+        wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
         return [Try(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
@@ -106,8 +110,7 @@ class Seeds:
         home = urls.domain(host) or host
         for link in links if level <= LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
-            refused = self.scope.refuses(link)
-            if refused is None or (near and refused in ("scope", "include")):
+            if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
                 yield Try(urls.as_sitemap(link, level), depth, hops=hops)
 
     def _enter(self, link: str, wanted: bool) -> str | None:
@@ -116,9 +119,9 @@ class Seeds:
             plain = urls.without_session(link)
             self._count("session", plain != link)
             link = plain
-        refused = self.scope.refuses(link)
+        refused = self.scope.refuses(link, despite=("scope",) if wanted else ())
         self._count(refused or "", refused in urls.TRAPS)
-        return link if refused is None or (wanted and refused == "scope") else None
+        return link if refused is None else None
 
     def _count(self, rule: str, is_cut: bool) -> None:
         if is_cut:

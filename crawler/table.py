@@ -21,6 +21,7 @@ from crawler.records import Try
 WAITING, LATER, TAKEN, HELD, SETTLED = range(5)  # of a task; held: its shard is being given back
 EMPTY, RESTING, READY, BUSY = range(4)  # of a host
 SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
+ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
 TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
 SCHEMA = """
@@ -179,12 +180,14 @@ class Table:
     def _rank(self, task: Try) -> int:
         """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first.
 
-        At one depth, a sitemap's priority comes before age.
+        At one depth, a sitemap's priority comes before age. Errands come first: pages may wait for what they bring.
         """
         self._serial += 1
+        if urls.errand_of(task.url):
+            return ERRAND + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority
-        rank = (min(task.depth, 1 << 18) << 44) + (tenths << 40) + self._serial
+        rank = (min(task.depth, 1 << 17) << 44) + (tenths << 40) + self._serial
         return rank if bfs else -rank
 
     def _wake(self, host: str, shard: int) -> None:
@@ -244,7 +247,7 @@ class Table:
 
     def _has_its_share(self, host: str, kept: int, now: float) -> bool:
         """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
-        if self.max_per_host is None:
+        if self.max_per_host is None or self._has_errand(host):
             return False
         taken = self._db.execute("SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)).fetchone()[0]
         if kept + taken < self.max_per_host:
@@ -259,6 +262,11 @@ class Table:
         state = EMPTY if kept >= self.max_per_host else RESTING
         self._db.execute("UPDATE host SET state = ?, due = ? WHERE host = ?", (state, now + 0.5, host))
         return True
+
+    def _has_errand(self, host: str) -> bool:
+        """Whether a host is to be asked for another's robots.txt, which brings no page of its own."""
+        found = self._db.execute("SELECT 1 FROM task WHERE host = ? AND state = 0 AND rank < ?", (host, ERRAND // 2))
+        return found.fetchone() is not None
 
     def _ripen(self, now: float) -> None:
         """Retries whose time has come wait again, and hosts that have rested are ready."""

@@ -252,11 +252,14 @@ class Scope:
         """Return whether a spelled URL is to be followed."""
         return self.refuses(url) is None
 
-    def refuses(self, url: str) -> str | None:
-        """Return what keeps a spelled URL out: "scope", "include", "exclude", the name of a trap, or None."""
-        if self._marks.isdisjoint(self._places(url)):
+    def refuses(self, url: str, despite: Collection[str] = ()) -> str | None:
+        """Return what keeps a spelled URL out: "scope", "include", "exclude", the name of a trap, or None.
+
+        Scope and include do not count for what is to come in `despite` them.
+        """
+        if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
             return "scope"
-        if self._include and not any(pattern.search(url) for pattern in self._include):
+        if self._include and "include" not in despite and not any(pattern.search(url) for pattern in self._include):
             return "include"
         if any(pattern.search(url) for pattern in self._exclude):
             return "exclude"

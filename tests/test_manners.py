@@ -50,6 +50,16 @@ def test_while_robots_txt_cannot_be_had_nothing_is_asked_and_then_the_host_is_gi
         assert all(record["detail"].startswith("robots.txt") for record in w.records("errs"))
 
 
+def test_robots_txt_is_given_as_much_time_to_come_back_as_a_page(tmp_path: Path) -> None:
+    targets = [f"http://b.example/{number}" for number in range(5)]
+    web = Answers({"a.example/": links(*targets), "b.example/robots.txt": Answer(500)})
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "retry_delay=0.8s")
+        first, second, third = (request for request in w.log if request.host == "b.example")
+        assert second.start - first.end >= 0.8 and third.start - second.end >= 1.6
+        assert w.refusals() == dict.fromkeys(targets, "http-500")
+
+
 def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
     class Recovers(Answers):
         def answer(self, host: str, path: str) -> Answer:
@@ -130,6 +140,31 @@ def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path)
         w.crawl()
         assert set(w.asked("b.example")) == {"/robots.txt"}
         assert w.refusals() == {"http://b.example/": "http-503"}
+
+
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_hosts_that_send_each_other_for_their_robots_txt_do_not_wait_for_each_other(tmp_path: Path, order: str) -> None:
+    web = Answers({"a.example/": "", "b.example/": "", "c.example/": links("/closed")})
+    web.answers |= {
+        "a.example/robots.txt": moved("http://b.example/robots.txt"),
+        "b.example/robots.txt": moved("http://a.example/robots.txt"),
+        "c.example/robots.txt": moved("http://a.example/to-c"),
+        "a.example/to-c": moved("http://c.example/rules"),
+        "c.example/rules": CLOSED,
+    }
+    with world(web, tmp_path) as w:
+        w.run("http://a.example/", "http://b.example/", "http://c.example/", "-s", f"order={order}")
+        assert w.urls() == {"http://a.example/", "http://b.example/", "http://c.example/"}
+        assert w.refusals() == {"http://c.example/closed": "robots"}
+        assert len(w.asked()) <= 2 * (1 + 5) + 3 + 3, "six requests at most for each robots.txt in a circle"
+
+
+def test_a_host_that_has_all_its_pages_is_still_asked_for_the_robots_txt_of_others(tmp_path: Path) -> None:
+    web = Answers({"b.example/": links("http://a.example/", "/2"), "b.example/rules": CLOSED, "a.example/": ""})
+    web.answers |= {"a.example/robots.txt": moved("http://b.example/rules")}
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "max_per_host=1")
+        assert w.urls() == {"http://a.example/", "http://b.example/"}
 
 
 def test_of_a_long_robots_txt_as_much_is_fetched_as_is_read(tmp_path: Path) -> None:
@@ -254,6 +289,23 @@ def test_a_sitemap_that_the_user_names_lists_seeds(tmp_path: Path) -> None:
         assert said.startswith("1 URL added")
 
 
+@pytest.mark.parametrize("scope", ["page", "prefix", "host", "domain"])
+def test_what_the_users_sitemap_lists_are_seeds_in_every_scope(tmp_path: Path, scope: str) -> None:
+    listed = ["http://a.example/blog/1", "http://a.example/old", "http://c.example/x", "http://c.example/not-this"]
+    web = Answers({"a.example/maps/1.xml": plain(URLSET.format(entries("url", *listed)))})
+    web.answers |= {
+        "a.example/blog/1": links("2"),
+        "a.example/blog/2": "",
+        "a.example/old": moved("http://d.example/n"),
+    }
+    web.answers |= {"c.example/x": links("http://e.example/"), "d.example/n": ""}
+    with world(web, tmp_path) as w:
+        w.run("--sitemap", "http://a.example/maps/1.xml", "--scope", scope, "--exclude", "not-this", "--no-robots")
+        pages = {"a.example/maps/1.xml", "a.example/blog/1", "a.example/old", "c.example/x", "d.example/n"}
+        assert set(w.asked()) == pages | ({"a.example/blog/2"} if scope != "page" else set())
+        assert scope != "page" or len(list((w.root / "seeds").iterdir())) == 1, "no file for each page"
+
+
 def test_a_depth_limit_counts_a_sitemaps_pages_as_one_link_away(tmp_path: Path) -> None:
     with world(sitemap_web(), tmp_path) as w:
         w.crawl("--depth", "0")
@@ -316,15 +368,17 @@ def test_what_is_no_sitemap_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_sitemap_on_a_strangers_host_is_not_asked_for_out_of_scope(tmp_path: Path) -> None:
-    rules = plain("Sitemap: http://b.example/map.xml\nSitemap: http://cdn.a.example/map.xml")
+    rules = plain(
+        "Sitemap: http://b.example/map.xml\nSitemap: http://cdn.a.example/map.xml\nSitemap: http://pic.a.example/map.xml"
+    )
     web = Answers({"www.a.example/": "", "www.a.example/robots.txt": rules})
     web.answers |= {
         "cdn.a.example/map.xml": plain(URLSET.format(entries("url", "http://www.a.example/2"))),
         "www.a.example/2": "",
     }
     with world(web, tmp_path) as w:
-        w.crawl("--scope", "host")
-        assert w.asked("b.example") == []
+        w.crawl("--scope", "host", "--exclude", "^http://pic")
+        assert w.asked("b.example") == [] and w.asked("pic.a.example") == []
         assert "http://www.a.example/2" in w.urls()
 
 
