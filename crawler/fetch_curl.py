@@ -87,6 +87,7 @@ class CurlFetcher:
         """Close every idle connection; those in use are closed when their request ends."""
         self._closed = True
         self.let_go()
+        self._deadlines.close()
 
     def let_go(self) -> None:
         """Close every idle connection."""
@@ -96,7 +97,6 @@ class CurlFetcher:
             self._count = 0
         for handle in idle:
             handle.close()
-        self._deadlines.close()
 
     def _take(self, key: Key) -> _Handle | None:
         with self._lock:

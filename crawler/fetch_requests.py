@@ -143,9 +143,11 @@ class RequestsFetcher:
         """Close the connections that are kept open; those that are needed later are made anew."""
         for adapter in self._adapters.values():
             adapter.close()
-        self._deadlines.close()
 
-    close = let_go
+    def close(self) -> None:
+        """Close them for good."""
+        self.let_go()
+        self._deadlines.close()
 
     def _try(self, ask: Ask, judge: Judge) -> Answer | Failure:
         try:

@@ -15,6 +15,7 @@ from certificates import Authority
 from hostile import BODY, for_ever, serving
 
 from crawler import fetch
+from crawler.deadlines import LOOK
 from crawler.records import Failure, Page
 
 SITE = "site.example"
@@ -151,6 +152,22 @@ def test_a_handshake_that_goes_wrong_ends_in_time(
     answer = ask(listening(play), 1.0 if "timeout" in HANDSHAKES[play] else 250.0)
     assert isinstance(answer, Failure) and answer.reason in HANDSHAKES[play], answer
     assert time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+def test_the_end_of_requests_is_watched_after_idle_connections_were_let_go_too(
+    listening: Callable[..., int], fetcher: str
+) -> None:
+    asker = fetch.Fetcher(fetch.Terms(fetcher=fetcher, connect_to=(f"::127.0.0.1:{listening(leave)}",)))
+    before = set(threading.enumerate())
+    asker.get(f"https://{SITE}/")
+    (watching,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "deadlines")
+    asker.let_go()
+    watching.join(3 * LOOK)
+    assert watching.is_alive()
+    asker.close()
+    watching.join(SOON)
+    assert not watching.is_alive()
 
 
 def test_http2_that_is_none_is_a_bad_answer(ask: Callable[..., Page | Failure], authority: Authority) -> None:
