@@ -19,7 +19,7 @@ from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log, masked, printable
-from crawler.machine import Machine, Plan
+from crawler.machine import Machine, Plan, check_limits
 from crawler.store import Store, open_store
 from crawler.version import __version__
 
@@ -212,6 +212,7 @@ def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
     check_root(options.store, "run")
+    check_limits(options.threads)
     seeds = _seeds(options)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
