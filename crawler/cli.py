@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -131,7 +132,7 @@ def parser() -> Parser:
     shown = _command(
         commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
     )
-    demo.flags(shown, _whole)
+    demo.flags(shown, partial(_whole, most=1_000_000), _whole)
     checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
     checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
     checked.add_argument(
@@ -194,9 +195,9 @@ def _run_flags(made: Parser) -> None:
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
 
 
-def _whole(given: str) -> int:
+def _whole(given: str, most: int = 1024) -> int:
     try:
-        return int(config.whole(1, 1024)(given))
+        return int(config.whole(1, most)(given))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
 
