@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -19,7 +20,7 @@ from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log, masked, printable
-from crawler.machine import Machine, Plan
+from crawler.machine import Machine, Plan, check_limits
 from crawler.store import Store, open_store
 from crawler.version import __version__
 
@@ -131,7 +132,7 @@ def parser() -> Parser:
     shown = _command(
         commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
     )
-    demo.flags(shown, _whole)
+    demo.flags(shown, partial(_whole, most=1_000_000), _whole)
     checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
     checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
     checked.add_argument(
@@ -194,9 +195,9 @@ def _run_flags(made: Parser) -> None:
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
 
 
-def _whole(given: str) -> int:
+def _whole(given: str, most: int = 1024) -> int:
     try:
-        return int(config.whole(1, 1024)(given))
+        return int(config.whole(1, most)(given))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
 
@@ -212,6 +213,7 @@ def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
     check_root(options.store, "run")
+    check_limits(options.threads)
     seeds = _seeds(options)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:

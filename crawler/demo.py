@@ -23,7 +23,7 @@ SEED = 1
 AGENT = "folder-crawler-demo/1 (+http://garden-000.example/)"
 
 
-def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
+def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int], workers: Callable[[str], int]) -> None:
     """The flags of `crawler demo`."""
     parser.add_argument(
         "store",
@@ -35,7 +35,7 @@ def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
     )
     parser.add_argument("--hosts", type=whole, default=300, metavar="N", help="hosts in the web (default 300)")
     parser.add_argument("--pages", type=whole, default=4000, metavar="N", help="pages in the web (default 4000)")
-    parser.add_argument("-j", "--workers", type=whole, default=4, metavar="N", help="processes (default 4)")
+    parser.add_argument("-j", "--workers", type=workers, default=4, metavar="N", help="processes (default 4)")
     parser.add_argument(
         "--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to"
     )

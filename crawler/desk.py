@@ -64,7 +64,7 @@ class Desk:
         self.outcome: str | None = None
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
-        self._descriptors = 3 * slate.threads + 8  # a visitor's socket, and what curl and the resolver take for a while
+        self._descriptors = room.files_for(slate.threads)
         lock = threading.RLock()
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
         self._scouted = False

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from crawler import reasons, urls
-from crawler.addresses import BAD_PORTS
+from crawler.addresses import BAD_PORTS, names_private
 from crawler.cookies import Cookies
 from crawler.records import REDIRECTS, Failure, Page
 from crawler.terms import (
@@ -103,6 +103,10 @@ class Fetcher:
         route = _route(self._routes, host, port)
         if route is None and port in BAD_PORTS:
             return Failure(url, "bad-port", str(port))
+        is_guarded = not (route or private or self.terms.allow_private)
+        # Where a proxy connects to is not ours to see, but what it would be told is.
+        if is_guarded and self.terms.proxy and names_private(host):
+            return Failure(url, "private-address", host)
         target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
         return Ask(
             url=url,
@@ -114,7 +118,7 @@ class Fetcher:
             types=types,
             limit=self.terms.max_size if cut is None else cut,
             cut=cut is not None,
-            guarded=not (route or private or self.terms.allow_private or self.terms.proxy),
+            guarded=is_guarded and not self.terms.proxy,
             route=route,
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 log = logging.getLogger("crawler")
-_USERINFO = re.compile(r"(?<=:)([/\\]++)[^\s/\\?#]+@")
+_USERINFO = re.compile(r"((?<=:)[/\\]++|[/\\]{2,}+)[^\s/\\?#]+@")
 PLAIN = set(vars(logging.makeLogRecord({})))
 
 

@@ -25,9 +25,9 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from crawler import desk, errors
+from crawler import desk, errors, room
 from crawler.config import Settings
-from crawler.errors import CrawlerError, StoreAway, StoreError
+from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, from_lines
 from crawler.housekeeping import House
@@ -284,6 +284,17 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     logs.begin()
+
+
+def check_limits(threads: int) -> None:
+    """Stop where workers could never open what their visitors need: they would wait for it without an end."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = room.files_for(threads) + room.STANDING
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UsageError(
+            f"a worker with {threads} threads may have to open {needed} files, but only {hard} are allowed; "
+            "raise `ulimit -n`, or run with fewer --threads"
+        )
 
 
 def raise_limits() -> None:

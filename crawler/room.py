@@ -11,6 +11,7 @@ from crawler import config
 from crawler.config import Settings
 from crawler.files import TOO_MANY, Files
 
+STANDING = 56  # files that a worker has open whoever is asked: its own, and for moments those of a flush
 MORE = 1.25  # times what is set must be free before a machine goes on: else it would go back and forth
 
 
@@ -42,6 +43,11 @@ def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
         f"{left} free in {files.root} ({name} is {config.show(getattr(settings, name))}); make room, and it goes on "
         f"by itself when there are {until} (to go on with less, stop it and lower {name} in crawl.yaml)"
     )
+
+
+def files_for(threads: int) -> int:
+    """How many files visitors may open at once: their sockets, and what curl and the resolver take for a while."""
+    return 3 * threads + 8
 
 
 def can_open(count: int) -> bool:

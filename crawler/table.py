@@ -223,16 +223,19 @@ class Table:
 
     def _least_served(self, now: float) -> tuple[Any, ...] | None:
         """Of the hosts that are due the least served; but one that has had its share only if no other waits."""
+        first = next(iter(self._due(1)), None)
+        if first is None or not self._is_greedy(first[0]):
+            return first
         # So many cannot all have had more than their share: among one more there is one that has not.
         few = int(1 / self.max_share) + 1
-        due = self._db.execute(
+        modest = next((row for row in self._due(few) if not self._is_greedy(row[0])), None)
+        return modest if modest or self._others_wait(now, few) else first
+
+    def _due(self, most: int) -> list[tuple[Any, ...]]:
+        return self._db.execute(
             "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?",
-            (few,),
+            (most,),
         ).fetchall()
-        modest = next((row for row in due if not self._is_greedy(row[0])), None)
-        if modest or not due or self._others_wait(now, few):
-            return modest
-        return tuple(due[0])
 
     def _is_greedy(self, host: str) -> bool:
         return self._lately.share(host) > self.max_share

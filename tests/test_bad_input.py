@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from world import COMMAND, Links, crawler, world
 
+from crawler import cli
+
 USAGE, STORE = 2, 5
 
 
@@ -81,6 +83,11 @@ def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
     small = ("demo", str(tmp_path / "demo"), "--hosts", "3", "--pages", "9", "-j", "1")
     assert "every page is there" in crawler(*small)
     assert "every page is there" in crawler(*small), "an earlier demo makes room"
+
+
+def test_a_demo_may_be_larger_than_its_default() -> None:
+    options = cli.read(["demo", "--pages", "40000", "--hosts", "3000"])
+    assert (options.pages, options.hosts) == (40_000, 3_000)
 
 
 @pytest.mark.parametrize("flags", [["--hosts", "0"], ["--pages", "x"], ["--serve", "99999"], ["--serve", "here"]])

@@ -32,6 +32,7 @@ from world import (
     world,
 )
 
+from crawler import room
 from crawler.files import Files
 from crawler.machine import oom_kills
 from crawler.pulses import read_counters
@@ -473,6 +474,27 @@ def test_workers_may_open_as_many_files_as_the_hard_limit_lets_them(tmp_path: Pa
         w.until(5)
         assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in workers_of(process)} == {hard}
         end(process)
+
+
+def test_a_limit_of_files_that_could_never_be_enough_is_said_before_anybody_is_asked(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=1, fanout=2, depth=2), tmp_path) as w:
+        command = ["prlimit", "--nofile=64:64", *COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
+        done = subprocess.run([*command, "-t", "16"], capture_output=True, text=True, timeout=LONG, check=False)
+        assert done.returncode == 2, done.stderr
+        assert "only 64 are allowed; raise `ulimit -n`, or run with fewer --threads" in done.stderr
+        assert not w.root.exists()
+
+
+@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+def test_as_many_files_as_are_asked_for_are_enough(tmp_path: Path, fetcher: str) -> None:
+    limit = room.files_for(4) + room.STANDING
+    with world(TreeWeb(hosts=20, fanout=4, depth=3), tmp_path) as w:
+        seeds = [*w.web.seeds(), "http://nobody.example:1/"]
+        flags = ["--connect-to", "nobody.example:1:127.0.0.1:1", *w.flags, *QUICK, "-s", f"fetcher={fetcher}"]
+        command = ["prlimit", f"--nofile={limit}:{limit}", *COMMAND, "run", str(w.root), *seeds, *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+        assert done.returncode == 0, done.stderr
+        assert w.urls("errs") == {"http://nobody.example:1/"}
 
 
 PLANTED = ["htmls", "workers", "links/tree-000.example", "frontier/063"]

@@ -430,6 +430,19 @@ def test_the_proxy_of_the_terms_is_used(make: Callable[..., fetch.Fetcher], serv
     proxy.close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "localhost"])
+def test_a_proxy_is_not_told_to_go_to_a_private_address_unless_that_is_allowed(
+    make: Callable[..., fetch.Fetcher], server: Server, host: str
+) -> None:
+    proxy = Proxy(server)
+    fetcher = make(allow_private=False, proxy=f"http://127.0.0.1:{proxy.port}")
+    for scheme in ("http", "https"):
+        assert reason(fetcher.get(f"{scheme}://{host}/")) == "private-address"
+    assert proxy.heads == []
+    assert page(fetcher.get(f"http://{host}/", private=True)).body == BODY
+    proxy.close()
+
+
 def test_a_proxy_of_the_environment_is_not(
     make: Callable[..., fetch.Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch, deaf_port: int
 ) -> None:

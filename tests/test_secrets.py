@@ -23,11 +23,12 @@ class Strange(Server):
         "a.example/": whole(
             b"<a href=/page>1</a><a href=/away>2</a><a href=http://b.example/>3</a><a href=https://a.example/>4</a>"
             b"<a href=//www.a.example/>5</a><a href=/broken>6</a><a href=/ftp>7</a><a href=http://u:%s@c.example/>8</a>"
-            % SECRET.encode()
+            b"<a href=/nowhere>9</a>" % SECRET.encode()
         ),
         "a.example/page": whole(b"<a href=/gone>"),
         "a.example/away": whole(b"", b"Location: http://u:%s@b.example/in" % SECRET.encode(), status=b"302 Found"),
         "a.example/ftp": whole(b"", b"Location: ftp://u:%s@b.example/" % SECRET.encode(), status=b"302 Found"),
+        "a.example/nowhere": whole(b"", b"Location: //u:%s@b example/" % SECRET.encode(), status=b"302 Found"),
         "a.example/broken": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nx",
         "a.example/robots.txt": whole(b"", b"Location: http://b.example/robots.txt", status=b"301 Moved"),
         "seed.example/": whole(b"", b"Location: http://moved.example/", status=b"301 Moved"),
