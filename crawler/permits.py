@@ -27,6 +27,7 @@ from crawler.seeds import Seeds
 from crawler.store import Robots
 
 REMEMBERED = 2000  # hosts whose rules are kept in memory
+UNDER_WAY = 50_000  # hosts whose robots.txt is being looked for: who forgets one asks it again
 HEAVY = 128 << 20  # bytes that they may take together
 AGE = 24 * 3600.0
 HOUR = 3600.0
@@ -93,15 +94,22 @@ class Permits:
         return None if is_under_way else self._look_up(task, host)
 
     def _look_up(self, task: Try, host: str) -> Rules | Down | None:
+        stored = self._stored(host)
+        return self._remember(task, host, stored) if stored else None
+
+    def _stored(self, host: str) -> Robots | None:
+        """A host's robots.txt as the store has it, if it is not too old to go by."""
         stored = self.desk.insist(self.store.robots, host)
         if stored is None or stored.status in REDIRECTS or time.time() - stored.read > AGE:
             return None
-        return self._remember(task, host, stored)
+        return stored
 
     def known(self, host: str) -> Rules | Down | None:
-        """The rules of a host as far as they are in memory."""
+        """The rules of a host without asking it; so many others may have come by that they are not in memory."""
         with self._lock:
-            return self._rules.get(host, (None, 0.0))[0]
+            rules = self._rules.get(host, (None, 0.0))[0]
+        stored = self._stored(host) if rules is None and self.settings.robots else None
+        return self._read(f"http://{host}/", stored) if stored else rules
 
     def ask(self, task: Try) -> Page | Failure | float:
         """Ask for robots.txt, or where it has led, in the turn of a URL; or seconds to wait until an errand is done.
@@ -125,7 +133,7 @@ class Permits:
 
     def _go_on(self, task: Try, host: str, step: Step, answer: Page) -> Page | Failure:
         """Follow a redirect: on the same host in its next turn, elsewhere by an errand."""
-        target = urls.spell(answer.location or "", step.url, ())
+        target = _target(answer.location or "", step.url, host)
         if target is None or step.hops > HOPS:
             return self._take(task, host, Page(answer.url, 404))  # it says no more than no file does
         self._leave_a_trace(host, answer.status)
@@ -148,13 +156,21 @@ class Permits:
         """Leave what an errand brought in the other host's robots.txt; or send it on, if that is elsewhere again."""
         host = urls.errand_of(task.url) or ""
         location = answer.location if isinstance(answer, Page) else None
-        target = urls.spell(location, urls.bare(task.url), ()) if location else None
+        target = _target(location, urls.bare(task.url), host) if location else None
         if target and task.hops < HOPS:
             self.frontier.hand_over([self._errand(task, target, host, task.hops + 1)])
         else:
             found = Page(task.url, 404) if location else _without_rules(answer)
-            status, body = (UNREACHABLE, b"") if isinstance(found, Failure) else (found.status, found.body)
-            self.desk.insist(self.store.put_robots, host, Robots(time.time(), status, body))
+            self.desk.insist(self.store.put_robots, host, self._found(host, found))
+
+    def _found(self, host: str, found: Page | Failure) -> Robots:
+        if isinstance(found, Page):
+            return Robots(time.time(), found.status, found.body)
+        return self._old_copy(host) or Robots(time.time(), UNREACHABLE, b"")
+
+    def is_delivered(self, task: Try) -> bool:
+        """Whether what an errand is sent for is there: it may have been sent twice, by two owners or after an hour."""
+        return self._stored(urls.errand_of(task.url) or "") is not None
 
     def _take(self, task: Try, host: str, answer: Page | Failure) -> Page | Failure:
         found = _without_rules(answer)
@@ -171,9 +187,9 @@ class Permits:
         Between them it is left alone for as long as a URL: each of its URLs would ask at once, and all be refused soon.
         """
         failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
-        old = self.desk.insist(self.store.robots, host)
-        if old is not None and old.status < 500 and old.status not in REDIRECTS:
-            self._remember(task, host, replace(old, read=time.time() - AGE + HOUR))
+        old = self._old_copy(host)
+        if old:
+            self._remember(task, host, old)
             return failure
         with self._lock:
             tries = self._failed.get(host, 0) + 1
@@ -184,19 +200,27 @@ class Permits:
         wait = politeness.retry_after(tries - 1, self.settings.retry_delay, answer.retry_after, random.random())
         return replace(failure, retry_after=wait)
 
+    def _old_copy(self, host: str) -> Robots | None:
+        """What there is to go by for an hour where no newer robots.txt can be had."""
+        old = self.desk.insist(self.store.robots, host)
+        has_rules = old is not None and old.status < 500 and old.status not in REDIRECTS
+        return replace(old, read=time.time() - AGE + HOUR) if old and has_rules else None
+
     def _remember(self, task: Try, host: str, robots: Robots) -> Rules | Down:
         """Keep the rules of a host, and hand over the sitemaps that they name: each time, for a kill may have come."""
-        rules: Rules | Down
-        if robots.status >= 500:
-            rules = Down(Failure(task.url, f"http-{robots.status}", "robots.txt: on another host"))
-        else:
-            rules = Rules(robots.body, self.settings.user_agent)
+        rules = self._read(task.url, robots)
+        if isinstance(rules, Rules):
             self.frontier.hand_over(self.seeds.sitemaps(rules.sitemaps, host, task.depth + 1))
         with self._lock:
             self._failed.pop(host, None)
             self._steps.pop(host, None)
         self._note_rules(host, rules, robots.read)
         return rules
+
+    def _read(self, url: str, robots: Robots) -> Rules | Down:
+        if robots.status >= 500:
+            return Down(Failure(url, f"http-{robots.status}", "robots.txt: on another host"))
+        return Rules(robots.body, self.settings.user_agent)
 
     def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:
         with self._lock:
@@ -210,8 +234,14 @@ class Permits:
         with self._lock:
             notes[host] = noted
             notes.move_to_end(host)
-            if len(notes) > REMEMBERED:
+            if len(notes) > UNDER_WAY:
                 notes.popitem(last=False)
+
+
+def _target(location: str, base: str, host: str) -> str | None:
+    """Where a redirect of a host's robots.txt leads; None where no errand could be sent: its line would be too long."""
+    target = urls.spell(location, base, ())
+    return target if target and urls.is_safe(urls.as_errand(target, host, "0" * 8)) else None
 
 
 def _without_rules(answer: Page | Failure) -> Page | Failure:

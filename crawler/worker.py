@@ -179,6 +179,9 @@ class Worker:
 
     def _run_errand(self, task: Try, host: Host) -> None:
         """Ask a host of ours for the robots.txt of another one, which it is said to have."""
+        if self.permits.is_delivered(task):
+            self.house.dismiss(task)
+            return self._rest(host, None)
         answer = self._get_robots(task.url)
         if isinstance(answer, Failure) and self._may_pass(task, answer):
             self._again(task, answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -165,6 +166,47 @@ def test_a_host_that_has_all_its_pages_is_still_asked_for_the_robots_txt_of_othe
     with world(web, tmp_path) as w:
         w.crawl("-s", "max_per_host=1")
         assert w.urls() == {"http://a.example/", "http://b.example/"}
+
+
+def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(tmp_path: Path) -> None:
+    web = Answers({"a.example/": links("/closed"), "a.example/robots.txt": moved("http://b.example/r")})
+    web.answers |= {"b.example/r": Answer(500)}
+    with world(web, tmp_path) as w:
+        w.run("http://c.example/")  # makes the store
+        Store(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
+        w.run("http://a.example/")
+        assert w.urls() == {"http://a.example/"}
+        assert w.refusals()["http://a.example/closed"] == "robots"
+
+
+def test_an_errand_that_was_sent_twice_is_asked_once(tmp_path: Path) -> None:
+    errands = [urls.as_errand("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
+    with world(Answers({"b.example/rules": CLOSED, "c.example/": ""}), tmp_path) as w:
+        w.run("http://c.example/")  # makes the store
+        shard = urls.shard(errands[0], 64)
+        lines = "".join(f"0\t0\t0\t{errand}\n" for errand in errands)
+        (w.root / "frontier" / f"{shard:03d}" / "batch.2").write_text(lines)
+        w.run()
+        assert w.asked("b.example") == ["/rules"]
+
+
+def test_a_robots_txt_behind_a_redirect_too_long_for_an_errand_says_no_more_than_none(tmp_path: Path) -> None:
+    far = "http://b.example/" + "r" * 1970
+    with world(Answers({"a.example/": "", "a.example/robots.txt": moved(far)}), tmp_path) as w:
+        w.crawl()
+        assert w.asked() == ["a.example/robots.txt", "a.example/"]
+
+
+def test_a_crawl_delay_is_kept_however_many_other_hosts_come_by(tmp_path: Path) -> None:
+    heavy = "User-agent: *\n" + "".join(f"Disallow: /{number:0100d}\n" for number in range(45))
+    hosts = [f"h{number}.example" for number in range(200)]
+    web = Answers({"slow.example/": replace(html(links("/2")), delay=6.0)})
+    web.answers |= {"a.example/": replace(html(links(*(f"http://{host}/" for host in hosts))), delay=2.0)}
+    web.answers |= {f"{host}/robots.txt": plain(heavy) for host in hosts}
+    web.answers |= {"slow.example/robots.txt": plain("User-agent: *\nCrawl-delay: 1.5\n")}
+    with world(web, tmp_path) as w:
+        w.run("http://a.example/", "http://slow.example/", "-j", "1", "-s", "max_share=1")
+        assert gaps(w.log)["slow.example"] >= 1.5
 
 
 def test_of_a_long_robots_txt_as_much_is_fetched_as_is_read(tmp_path: Path) -> None:
