@@ -32,7 +32,8 @@ SETTLED, WAITING, NEVER_SEEN, NEVER_ASKED = "settled", "waiting", "never seen", 
 SHOWN = 5  # places of seeds that are named
 LOOKS = 3  # at a folder whose batches change under our eyes
 PORTS = {"http": 80, "https": 443}
-MARKED = re.compile(r"#(?:sitemap|robots-of-[a-z0-9_.:\[\]-]+)\Z")  # what the crawl itself asks on behalf of hosts
+# What the crawl itself asks on behalf of hosts.
+MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
 TRAPS = {
     "long": "it is longer than 1,000 characters",
     "repeat": "its path has one segment three times or more",

@@ -299,9 +299,12 @@ class Table:
 
     @locked
     def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1) -> None:
-        """A host may be asked again at `due`, by so many visitors at once."""
+        """A host may be asked again at `due`, by so many visitors at once.
+
+        Not sooner than any answer has said: where many visitors ask, one may be told to come later, and others not.
+        """
         self._db.execute(
-            "UPDATE host SET due = ?, strain = ?, lanes = ?, busy = max(busy - 1, 0), "
+            "UPDATE host SET due = max(due, ?), strain = ?, lanes = ?, busy = max(busy - 1, 0), "
             "state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
             (due, strain, lanes, lanes, host),
         )

@@ -956,6 +956,7 @@ def test_a_worker_that_is_told_to_stop_while_the_mount_is_away_stops(
 
 def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permits_module, "REMEMBERED", 10)
+    monkeypatch.setattr(permits_module, "UNDER_WAY", 10)
     mine = home(retries=0)
     permits = Permits(mine.house, mine.seeds, mine.settings, lambda url: Failure(url, "dns"))
     for number in range(50):

@@ -492,6 +492,17 @@ def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path:
         assert set(well) <= w.urls()
 
 
+def test_a_host_that_needs_no_delay_is_left_alone_too_when_it_asks_for_it(tmp_path: Path) -> None:
+    pages = [f"/{number}" for number in range(40)]
+    web = Answers({"a.example/": links("/busy", *pages), "a.example/busy": Answer(429, (("Retry-After", "2"),))})
+    web.answers |= {f"a.example{page}": replace(html(""), delay=0.3) for page in pages}
+    with world(web, tmp_path) as w:
+        w.crawl("-w", "0", "-j", "1", "-s", "spread=host", "-s", "retries=0", "--no-robots")
+        (told,) = (request.end for request in w.log if request.status == 429)
+        later = [request for request in w.log if told + 0.2 < request.start < told + 1.9]
+        assert later == [], "what was under way then may end"
+
+
 class Uneven(FlatWeb):
     """One large host, which needs no delay, among many small ones, which do."""
 
