@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 from kinds import KINDS
 from mounts import Mount
@@ -26,6 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"kinds of mounts for the fleet tests, or all: {', '.join(KINDS)}",
     )
     parser.addoption("--trouble", type=int, default=1, help="seed of the random trouble of the fleet tests")
+
+
+def later(*values: object) -> list[ParameterSet]:
+    """More cases of what another case shows already: they run with the fleet, so that `make test` is soon done."""
+    return [pytest.param(value, marks=pytest.mark.fleet) for value in values]
 
 
 Tally = Callable[[str, int, int], None]

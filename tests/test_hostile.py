@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
+from conftest import later
 from hostile import ENDINGS, PLAYS, Server, whole
 from world import COMMAND, end, wait_for, workers_of
 
@@ -117,7 +118,7 @@ def outcomes(store: Path, noun: str) -> dict[str, dict[str, object]]:
     return {record["url"]: record for record in found}
 
 
-@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+@pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
 def test_honest_pages_arrive_and_hostile_ones_are_refused_by_name(tmp_path: Path, fetcher: str) -> None:
     seeds = [*map(url_of, [*HOSTILE, *CIRCLES]), *(f"{host}/" for host in HONEST)]
     limits = ("-s", "timeout=4", "-s", "connect_timeout=3", "-s", "first_byte=3", "-s", f"fetcher={fetcher}")

@@ -123,7 +123,7 @@ def test_a_robots_txt_on_another_host_is_asked_for_at_that_hosts_own_pace(tmp_pa
     web.answers |= {f"{host}/": links("/closed") for host in [*hosts, "b.example"]}
     web.answers |= {"b.example/closed": ""}
     with world(web, tmp_path) as w:
-        w.crawl("-w", "0.2")
+        w.crawl("-w", "0.2", "-j", "2")
         assert w.refusals() == {f"http://{host}/closed": "robots" for host in hosts}
         assert {f"http://{host}/" for host in hosts} <= w.urls()
         assert min(gaps(w.log).values()) >= 0.2

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from conftest import later
 from hostile import Proxy, Server, whole
 from world import COMMAND, LONG
 
@@ -54,7 +55,7 @@ def holders(folder: Path, secret: str = SECRET) -> set[str]:
     return {str(path.relative_to(folder)) for path in found}
 
 
-FETCHERS = ["curl", pytest.param("requests", marks=pytest.mark.fleet)]  # the second runs with the fleet, for time
+FETCHERS = ["curl", *later("requests")]
 
 
 @pytest.mark.parametrize("fetcher", FETCHERS)

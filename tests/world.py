@@ -91,7 +91,8 @@ class World:
 
     def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
         """`crawler run STORE` in the background."""
-        command = [*COMMAND, "run", str(self.root), *self.flags, *(QUICK if quick else []), *args]
+        few = ["-j", "1"] if isinstance(self.web, Answers) else []  # a web of a few answers: sooner done
+        command = [*COMMAND, "run", str(self.root), *self.flags, *(QUICK if quick else []), *few, *args]
         self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         return self.started[-1]
 
