@@ -6,7 +6,6 @@ import codecs
 import re
 from functools import lru_cache
 
-import chardet
 from webencodings.labels import LABELS
 
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
@@ -180,6 +179,8 @@ def guess(body: bytes) -> str:
         return late
     if body.isascii() and b"\x1b" not in body:
         return DEFAULT
+    import chardet  # here, because most pages say what they are
+
     found = chardet.detect(_telling(body), include_encodings=_GUESSES, compat_names=False)["encoding"]
     return _GUESSES.get(found or "", DEFAULT)
 

@@ -23,8 +23,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from tqdm import tqdm
-
 from crawler import desk, errors, room
 from crawler.config import Settings
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
@@ -210,6 +208,8 @@ class Machine:
         self._signals += 1
         self.slate.drain()
         if self._signals == 1 and not self.plan.quiet:
+            from tqdm import tqdm
+
             tqdm.write(
                 "finishing what is in flight; once more to stop now (nothing is lost either way)",
                 file=sys.stderr,
@@ -239,6 +239,8 @@ class Progress:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
         self._next = time.monotonic() + PLAIN_LINE
+        from tqdm import tqdm  # here, because workers, which load this module too, show nothing
+
         self._bar = tqdm(
             unit=" pages",
             disable=quiet or not self.terminal,
