@@ -136,7 +136,7 @@ class Permits:
         target = _target(answer.location or "", step.url, host)
         if target is None or step.hops > HOPS:
             return self._take(task, host, Page(answer.url, 404))  # it says no more than no file does
-        self._leave_a_trace(host, answer.status)
+        self.leave_a_trace(host, answer.status)
         if urls.host(target) == host:
             self._note(self._steps, host, Step(target, step.hops))
         else:
@@ -144,7 +144,7 @@ class Permits:
             self._note(self._steps, host, replace(step, hops=0, sent=time.monotonic()))
         return answer
 
-    def _leave_a_trace(self, host: str, status: int) -> None:
+    def leave_a_trace(self, host: str, status: int = 302) -> None:
         """Whoever has this host after us must see that it was asked, though there are no rules to show for it yet."""
         if self.desk.insist(self.store.robots, host) is None:
             self.desk.insist(self.store.put_robots, host, Robots(time.time(), status, b""))

@@ -182,6 +182,7 @@ class Worker:
         if self.permits.is_delivered(task):
             self.house.dismiss(task)
             return self._rest(host, None)
+        self.permits.leave_a_trace(host.host)
         answer = self._get_robots(task.url)
         if isinstance(answer, Failure) and self._may_pass(task, answer):
             self._again(task, answer)

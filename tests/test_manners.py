@@ -13,6 +13,7 @@ import pytest
 from world import Answers, Links, World, crawler, html, links, moved, plain, world
 
 from crawler import urls
+from crawler.files import Files
 from crawler.robots import LONGEST
 from crawler.store import Robots, Store
 from crawler.web import Answer, FlatWeb, Leaf
@@ -132,6 +133,14 @@ def test_a_robots_txt_on_another_host_is_asked_for_at_that_hosts_own_pace(tmp_pa
         assert not [url for url in w.urls() | w.urls("errs") if "#" in url], (
             "an errand leaves nothing but its robots.txt"
         )
+
+
+def test_a_host_that_was_asked_for_the_rules_of_others_alone_has_a_past(tmp_path: Path) -> None:
+    web = Answers({"a.example/": "", "a.example/robots.txt": moved("http://b.example/r"), "b.example/r": CLOSED})
+    with world(web, tmp_path) as w:
+        w.crawl()
+        assert w.asked("b.example") == ["/r"]
+        assert "b.example" in dict(Store(w.root, Files(w.root, "me")).past()), "who has it next waits for one delay"
 
 
 def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path) -> None:
