@@ -38,7 +38,6 @@ class Seeds:
         self._origins: set[str] = set()  # the seeds' schemes and hosts, kept only when there are secrets to send
         self._private: set[str] = set()
         self._known: set[str] = set()
-        self._widened: set[str] = set()
 
     def refresh(self) -> None:
         """Learn the seeds that have come since, from a new listing: by an old scope, links would be lost for good."""
@@ -74,10 +73,9 @@ class Seeds:
         may list very many.
         """
         for url in seeds if self.settings.scope not in ("any", "page") else ():
-            if url not in self._widened and self.scope.refuses(url) == "scope":
+            if self.scope.refuses(url) == "scope":
                 self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
                 self.scope.add(url)
-                self._widened.add(url)
 
     # ---- which links are followed
 
