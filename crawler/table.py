@@ -20,7 +20,7 @@ from crawler.records import Try
 
 WAITING, LATER, TAKEN, HELD, SETTLED = range(5)  # of a task; held: its shard is being given back
 EMPTY, RESTING, READY, BUSY = range(4)  # of a host
-SOON = 0.25  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
+SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
 ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
 TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
