@@ -98,6 +98,8 @@ class Machine:
                 self._watch()
                 self._pass_on()
                 progress.show()
+                if self._signals:
+                    progress.announce_the_end()
         finally:
             progress.close()
             self._end()
@@ -207,13 +209,6 @@ class Machine:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
         self.slate.drain()
-        if self._signals == 1 and not self.plan.quiet:
-            from tqdm import tqdm
-
-            tqdm.write(
-                "finishing what is in flight; once more to stop now (nothing is lost either way)",
-                file=sys.stderr,
-            )
 
     def _end(self) -> None:
         """Leave no process behind."""
@@ -239,6 +234,7 @@ class Progress:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
         self._next = time.monotonic() + PLAIN_LINE
+        self._announced = quiet
         from tqdm import tqdm  # here, because workers, which load this module too, show nothing
 
         self._bar = tqdm(
@@ -261,6 +257,14 @@ class Progress:
                 f"{pages} pages,",
                 ", ".join(f"{value} {name}" for name, value in facts.items()) + (", paused" if paused else ""),
                 file=sys.stderr,
+            )
+
+    def announce_the_end(self) -> None:
+        """Say once that Ctrl-C was heard."""
+        if not self._announced:
+            self._announced = True
+            self._bar.write(
+                "finishing what is in flight; once more to stop now (nothing is lost either way)", file=sys.stderr
             )
 
     def close(self) -> None:
