@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 from crawler.charset import decode
 from crawler.records import FOLLOWED, Page, Reading, Unreadable
 from crawler.robots import tags
-from crawler.urls import TRACKING, spell
+from crawler.urls import TRACKING, spell, spell_link
 
 if TYPE_CHECKING:
     from bs4.element import Tag
@@ -32,7 +32,7 @@ class Wants:
     parser: str = "lexbor"  # or html5lib, the reference
     follow: tuple[str, ...] = FOLLOWED  # of records.LINK_KINDS
     nofollow: bool = False  # True: leave out single links marked rel=nofollow
-    tracking: Collection[str] = frozenset(TRACKING)
+    tracking: frozenset[str] = frozenset(TRACKING)
     token: str = "*"  # what robots tags know us by
     max_links: int = 10_000
 
@@ -94,7 +94,7 @@ def _spelled(elements: Sequence[Element], url: str, wants: Wants) -> Iterator[st
     seen: set[str] = set()
     # Most links of a page are repeats, or differ in their fragments only: cheaper to see before the spelling.
     for link in dict.fromkeys(link.partition("#")[0] for link in _wanted(elements, wants)):
-        spelled = spell(link, base, wants.tracking)
+        spelled = spell_link(link, base, wants.tracking)
         if spelled is not None and spelled not in seen:
             seen.add(spelled)
             yield spelled
@@ -135,7 +135,10 @@ _RELATIONS = {"next", "prev", "alternate", "canonical"}
 
 def _value(attributes: Attributes, names: tuple[str, ...]) -> str | None:
     """Return the first of these that is there; without a value it is an empty address: the page itself."""
-    return next((attributes[name] or "" for name in names if name in attributes), None)
+    for name in names:
+        if name in attributes:
+            return attributes[name] or ""
+    return None
 
 
 def _refresh(meta: Attributes) -> str | None:
@@ -181,10 +184,12 @@ def _lexbor(text: str) -> Tree:
     return Tree(elements, next((node.text() for node in titles[:20] if not _is_drawn(node)), ""))
 
 
+_SELECTED, _OPTION = re.compile("<(?i:selectedcontent)"), re.compile("<(?i:option)")
+
+
 def _options(text: str) -> LexborDocumentOptions:
     """Events fill in <selectedcontent>, which is rare; they make 50,000 times <option> take seconds."""
-    folded = text.lower()
-    is_rare = "<selectedcontent" in folded and folded.count("<option") < 2_000
+    is_rare = _SELECTED.search(text) and len(_OPTION.findall(text)) < 2_000
     return LexborDocumentOptions.UNDEF if is_rare else LexborDocumentOptions.WO_EVENTS
 
 
@@ -248,6 +253,7 @@ _LARGE = 500_000  # characters; a page that is longer is always counted
 _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
 # The flag stands behind the "<": in front of it, it would make a search read every character by itself.
 _STYLED = re.compile(rf"<(?i:{'|'.join(_STYLES)})[\s/]")
+_PLAIN = re.compile(rf"""<(?i:{"|".join(_STYLES)})(?:\s+[\w-]+="[^"<>]*")+>""")
 # These have no end, or end by themselves: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
     a p li dd dt tr td th tbody thead tfoot option optgroup rp rt area base basefont bgsound br col embed
@@ -278,7 +284,19 @@ def _is_harmless(text: str, limits: _Limits) -> bool:
     tags = text.count("<")
     if tags > limits.tags or len(text) > _LARGE or (len(text) > _LONG and max(map(len, text.split("<"))) > _LONG):
         return False
-    return tags < 500 or tags * len(_STYLED.findall(text)) <= limits.copies
+    if tags <= 1_000:
+        return True
+    styled = len(_STYLED.findall(text))
+    return tags * styled <= limits.copies or tags * _most_kept(text, styled) <= limits.copies
+
+
+def _most_kept(text: str, styled: int) -> int:
+    """How many styles a parser can have to open anew at most: of those alike it keeps three.
+
+    Only those count as alike that are plainly written, so that what one looks like is what a parser reads.
+    """
+    plain = _PLAIN.findall(text)
+    return 3 * len(set(plain)) + styled - len(plain)
 
 
 # Where html5lib stops in a text, and in a comment or a script.

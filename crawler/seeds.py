@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -38,6 +39,9 @@ class Seeds:
         self._origins: set[str] = set()  # the seeds' schemes and hosts, kept only when there are secrets to send
         self._private: set[str] = set()
         self._known: set[str] = set()
+        self._widened = 0  # how often the scope has grown: what was judged before does not count any more
+        # Pages of a site share most of their links.
+        self._judge_once = lru_cache(maxsize=8_192)(self._judge)
 
     def refresh(self) -> None:
         """Learn the seeds that have come since, from a new listing: by an old scope, links would be lost for good."""
@@ -46,7 +50,7 @@ class Seeds:
             self._known.add(name)
             for url in seeds:
                 if self.narrow:
-                    self.scope.add(url)
+                    self._add(url)
                 if not name.startswith(REDIRECT):
                     self._trust(url)
 
@@ -75,7 +79,11 @@ class Seeds:
         for url in seeds if self.settings.scope not in ("any", "page") else ():
             if self.scope.refuses(url) == "scope":
                 self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
-                self.scope.add(url)
+                self._add(url)
+
+    def _add(self, url: str) -> None:
+        self.scope.add(url)
+        self._widened += 1
 
     # ---- which links are followed
 
@@ -113,18 +121,21 @@ class Seeds:
 
     def _enter(self, link: str, wanted: bool) -> str | None:
         """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""
-        if "session" in self.settings.traps:
-            plain = urls.without_session(link)
-            self._count("session", plain != link)
-            link = plain
-        refused = self.scope.refuses(link, despite=("scope",) if wanted else ())
-        self._count(refused or "", refused in urls.TRAPS)
-        return link if refused is None else None
+        plain, refused = self._judge_once(link, wanted, self._widened)
+        if plain != link:
+            self._count("session")
+        if refused in urls.TRAPS:
+            self._count(refused)
+        return plain if refused is None else None
 
-    def _count(self, rule: str, is_cut: bool) -> None:
-        if is_cut:
-            with self._lock:
-                self.cut[rule] += 1
+    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str, str | None]:
+        """A link without session ids, and what keeps it out."""
+        plain = urls.without_session(link) if "session" in self.settings.traps else link
+        return plain, self.scope.refuses(plain, despite=("scope",) if wanted else ())
+
+    def _count(self, rule: str) -> None:
+        with self._lock:
+            self.cut[rule] += 1
 
     def _is_too_far(self, depth: int) -> bool:
         return self.settings.depth is not None and depth > self.settings.depth

@@ -23,6 +23,7 @@ MAX_URL = 2000
 MAX_INPUT = 16_000
 MAX_HOST = 253
 MAX_NETLOC = 255
+REMEMBERED_LENGTH = 500  # characters of a link and its base together; longer ones are spelled each time
 YEAR_IS_KNOWN = 600.0  # seconds for which the year is not looked up again
 
 # Query parameters that say where a reader came from, and never which page they see.
@@ -72,6 +73,20 @@ def spell(url: str, base: str | None = None, tracking: Collection[str] = _TRACKI
         path = _untracked(path, tracking)
     spelled = f"{scheme}://{place}/{path}"
     return spelled if len(spelled) <= MAX_URL else None
+
+
+def spell_link(link: str, base: str, tracking: frozenset[str]) -> str | None:
+    """Return the same as `spell`, for the links of pages: those of one folder have most of them in common."""
+    if " " < link[:1] not in ("?", "#") and (":" not in link or link.startswith(("http://", "https://"))):
+        base = base[: base.partition("?")[0].rfind("/") + 1]  # all that such a link can depend on
+    if len(link) + len(base) > REMEMBERED_LENGTH:
+        return spell(link, base, tracking)
+    return _spell_once(link, base, tracking)
+
+
+@lru_cache(maxsize=8_192)
+def _spell_once(link: str, base: str, tracking: frozenset[str]) -> str | None:
+    return spell(link, base, tracking)
 
 
 def why_not(url: str) -> str:

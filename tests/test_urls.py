@@ -54,6 +54,35 @@ def ours(case: dict[str, Any]) -> tuple[str | None, str]:
     return f"{case['protocol']}//{netloc}/{path}", "the standard's spelling"
 
 
+@pytest.mark.parametrize(
+    "page",
+    ["http://h/", "http://h/a", "http://h/a/b/c?d/e", "http://h/a/b/?/../x", "http://h/a//b", "http://h/%2e%2e/b;/c"],
+)
+def test_the_links_of_a_page_have_the_same_spelling_though_most_are_remembered_from_its_neighbours(page: str) -> None:
+    odd = [
+        "",
+        "?",
+        "?q",
+        "#",
+        "#f",
+        " ?q",
+        "\n#",
+        "\t",
+        "/",
+        "//",
+        "//h2",
+        "..",
+        "../",
+        ".",
+        "./?x",
+        "a?b",
+        "http:",
+        "\\x",
+    ]
+    for link in odd + [case["input"] for case in cases("urltestdata.json")]:
+        assert urls.spell_link(link, page, frozenset()) == urls.spell(link, page, ()), link
+
+
 def test_every_wpt_case_on_an_http_page_is_spelled_by_the_standard_or_refused_by_a_named_rule(tally: Tally) -> None:
     on_http = [c for c in cases("urltestdata.json") if c["base"] is None or c["base"].startswith("http")]
     for case in on_http:
