@@ -27,7 +27,20 @@ next: it is the life of a URL.
     cli                                    arguments to calls, errors to exit codes
 """
 
-from crawler.store import Store
+from typing import TYPE_CHECKING, Any
+
 from crawler.version import __version__
 
+if TYPE_CHECKING:
+    from crawler.store import Store
+
 __all__ = ["Store", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Store` is loaded when it is asked for: the command must be able to end quietly from its first moment on."""
+    if name != "Store":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from crawler.store import Store
+
+    return Store

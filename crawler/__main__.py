@@ -1,6 +1,16 @@
-"""`python -m crawler`."""
+"""`python -m crawler`, and the `crawler` command."""
 
-from crawler.cli import main
+import signal
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Load the program and run it; Ctrl-C before it listens ends it without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from crawler import cli
+
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

@@ -71,7 +71,8 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> NoReturn:
     """The `crawler` command."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a machine listens to it: an end without a word
+    for number in (signal.SIGINT, signal.SIGTERM):  # until a machine listens to them: an end without a word
+        signal.signal(number, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -161,6 +161,7 @@ class _Handle:
             pycurl.HTTP_CONTENT_DECODING: 0,
             pycurl.PATH_AS_IS: 1,
             pycurl.MAXCONNECTS: 1,
+            pycurl.BUFFERSIZE: 128 << 10,  # most pages in one piece: each piece waits for the interpreter's lock
             pycurl.TIMEOUT_MS: math.ceil(terms.timeout * 1000),
             pycurl.CONNECTTIMEOUT_MS: math.ceil(terms.connect_timeout * 1000),
             # In whole seconds and for silence at any time; a progress callback would be exact, but each call

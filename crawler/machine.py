@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -187,7 +187,7 @@ class Machine:
                     store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1)
                 else:
                     due = time.monotonic() + 2 * place
-                    frontier.hand_over([replace(task, attempt=task.attempt + 1, due=due)])
+                    frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])
             frontier.flush()
 
     def _blame(self, row: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from crawler.logs import masked, printable
 
@@ -11,8 +12,7 @@ MAX_DETAIL = 300
 PRIORITY = 5  # what the sitemap protocol takes for granted: 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
+class Try(NamedTuple):
     """A waiting URL: one line of a batch. `due` is a time of this process's monotonic clock; 0 is at once."""
 
     url: str

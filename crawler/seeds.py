@@ -98,7 +98,8 @@ class Seeds:
         url, kind = str(record.get("url")), record.get("sitemap")
         level = urls.sitemap_level(url)
         if level and kind in (None, "index"):  # it is elsewhere, or it names others
-            return list(self._sitemaps(links_of(record), urls.host(url), depth, level + (kind is not None), hops))
+            named = filter(urls.is_safe, links_of(record))
+            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), hops))
         wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
@@ -129,7 +130,9 @@ class Seeds:
         return plain if refused is None else None
 
     def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str, str | None]:
-        """A link without session ids, and what keeps it out."""
+        """A link without session ids, and what keeps it out: a record may name what could be no folder's name."""
+        if not urls.is_safe(link):
+            return link, "unsafe"
         plain = urls.without_session(link) if "session" in self.settings.traps else link
         return plain, self.scope.refuses(plain, despite=("scope",) if wanted else ())
 

@@ -298,12 +298,10 @@ def build_record(page: Page, reading: Reading | None, depth: int, links: Iterabl
     }
 
 
-def links_of(record: Mapping[str, Any]) -> Iterator[str]:
-    """The links of a record that may be asked: it may have been made by hand, and its hosts become folders."""
+def links_of(record: Mapping[str, Any]) -> list[str]:
+    """The links that a record names: it may have been made by hand, so see `urls.is_safe` before any is asked."""
     links = record.get("links")
-    for link in links if isinstance(links, list) else ():
-        if isinstance(link, str) and urls.is_safe(link):
-            yield link
+    return [link for link in links if isinstance(link, str)] if isinstance(links, list) else []
 
 
 def depth_of(record: Mapping[str, Any]) -> int:

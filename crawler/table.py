@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from crawler import urls
@@ -159,7 +159,7 @@ class Table:
         if task.attempt > attempt:
             self.taken -= state == TAKEN
             state = HELD if state == HELD or self._is_held(key) else LATER
-        best = replace(task, depth=min(depth, task.depth), attempt=max(attempt, task.attempt))
+        best = task._replace(depth=min(depth, task.depth), attempt=max(attempt, task.attempt))
         if (best.depth, best.attempt) != (task.depth, task.attempt):
             self.mixed.append(best)
         home = batch if task.depth <= depth else old
@@ -286,7 +286,7 @@ class Table:
         if row is None:
             return None
         self._db.execute("UPDATE task SET state = ? WHERE key = ?", (TAKEN, row[0]))
-        return replace(Try(*row[1:]), due=0.0)
+        return Try(*row[1:])._replace(due=0.0)
 
     @locked
     def put_back(self, url: str) -> None:

@@ -161,7 +161,9 @@ def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in pairs:
         name = name.strip().lower()
-        value = value.translate(_CONTROLS).strip()
+        value = value.strip()
+        if not value.isprintable():
+            value = value.translate(_CONTROLS).strip()
         if name not in headers:
             headers[name] = value
         elif name not in _SINGLE:

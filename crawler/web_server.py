@@ -191,7 +191,10 @@ class Server:
         code = "from crawler.web_server import child; child()"
         command = [sys.executable, "-c", code, str(number), str(path)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # Born deaf to Ctrl-C, which reaches the whole group: the crawler still wants the answers it is waiting for.
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number], env=environment)
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
         listener.close()
         assert self._child.stdin
         pickle.dump(web, self._child.stdin)
@@ -239,9 +242,10 @@ def serve(
 
 def child() -> None:
     """Serve, in a process of its own, the web that comes by standard input, until that is closed."""
-    # Ctrl-C reaches the whole group: the crawler still wants the answers it is waiting for.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    web = pickle.load(sys.stdin.buffer)
+    try:
+        web = pickle.load(sys.stdin.buffer)
+    except (EOFError, pickle.UnpicklingError):  # whoever started us has ended
+        return
     listener = socket.socket(fileno=int(sys.argv[1]))
     asyncio.run(_serve(web, listener, _noter(Path(sys.argv[2])), sys.stdin.fileno()))
 

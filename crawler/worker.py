@@ -16,7 +16,6 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from crawler import config, parse, politeness, reasons, sitemap, urls
@@ -284,7 +283,7 @@ class Worker:
     def _again(self, task: Try, failure: Failure, first: float | None = None) -> None:
         first = self.settings.retry_delay if first is None else first
         wait = politeness.retry_after(task.attempt, first, failure.retry_after, random.random())
-        self.house.again(replace(task, attempt=task.attempt + 1, due=time.monotonic() + wait), failure)
+        self.house.again(task._replace(attempt=task.attempt + 1, due=time.monotonic() + wait), failure)
 
     # ---- 8. when the host may be asked next
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import sqlite3
 import subprocess
@@ -145,10 +144,10 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
 )
 def test_a_batch_is_read_back_as_it_was_written(tries: list[Try]) -> None:
     now = time.monotonic()
-    data = to_lines(dataclasses.replace(task, due=task.due and now + task.due) for task in tries)
+    data = to_lines(task._replace(due=task.due and now + task.due) for task in tries)
     assert data.isascii() and data.count(b"\n") == len(tries)
     for task, read in zip(tries, from_lines(data), strict=True):
-        assert dataclasses.replace(read, due=task.due) == task
+        assert read._replace(due=task.due) == task
         assert read.due == (pytest.approx(now + task.due, abs=60) if task.due else 0)
 
 
@@ -635,7 +634,7 @@ def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: 
     add(mine, Try(A, 2, 0, 0.0, 3, 9))
     taken = mine.take()
     assert taken and taken[0] == Try(A, 2, 0, 0.0, 3, 9)
-    add(mine, dataclasses.replace(taken[0], attempt=1))
+    add(mine, taken[0]._replace(attempt=1))
     mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
     assert on_disk(root)[A] == Try(A, 2, 1, 0.0, 3, 9)
 
