@@ -60,7 +60,7 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(PYTEST) tests/test_imports.py
 
 clean: ## remove all that these targets made: .venv, demo/, caches, builds
-	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench
 	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.
