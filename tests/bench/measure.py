@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +36,14 @@ class Cost:
 
 
 def run(
-    command: Sequence[str], log: Path, limit: float, env: dict[str, str] | None = None, cwd: Path | None = None
+    command: Sequence[str],
+    log: Path,
+    limit: float,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    codes: Collection[int] = (0,),
 ) -> Cost:
-    """Run a command to its end, its output in a file; the pages are the caller's to count.
+    """Run a command to its end, with one of these exit codes, its output in a file; pages are the caller's to count.
 
     CPU is what the kernel reports of a process and the children it waited for, so a command must wait for its own.
     """
@@ -58,7 +63,7 @@ def run(
         _kill_group(process.pid)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = monotonic() - began
-    if process.returncode:
+    if process.returncode not in codes:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode} after {seconds:.0f} s; see {log}")
     return Cost(0, seconds, usage.ru_utime + usage.ru_stime, peak.bytes)
 

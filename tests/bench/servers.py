@@ -56,13 +56,13 @@ def enter_namespaces() -> None:
 
     Nothing of the machine changes, nothing can leave loopback, and nothing is left behind, however it ends.
     """
-    if os.environ.get(INSIDE):
-        return _furnish()
     if os.geteuid() != 0:
         raise SystemExit("the benchmark makes namespaces of its own for names and servers, and that needs root")
-    unshare = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    os.environ[INSIDE] = "1"
-    os.execvp(unshare[0], [*unshare, sys.executable, *sys.argv])
+    if not os.environ.get(INSIDE):
+        os.environ[INSIDE] = "1"
+        unshare = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        os.execvp(unshare[0], [*unshare, sys.executable, *sys.argv])
+    _furnish()
 
 
 def _furnish() -> None:
