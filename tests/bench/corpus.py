@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from urllib.parse import quote
 
 DOCS = Path("/usr/share/doc")
-# Of each package where its pages are, whatever its version. The last one is for other cases than that of one site: half of
-# its pages are links to others of its own, which are left out, and its pages would lead there.
+# Of each package where its pages are, whatever its version. The last one is for other cases than that of one site: half
+# of its pages are links to others of its own, which are left out, and its pages would lead there.
 PACKAGES = {
     "python3-doc": "python3.*/html",
     "postgresql-doc": "postgresql-doc-*/html",
@@ -21,6 +21,9 @@ PACKAGES = {
     "apache2-doc": "apache2-doc/manual",
 }
 SMALLEST, LARGEST = 1_000, 500_000  # bytes: neither stubs, nor the few books on one page that would outweigh the rest
+USUAL = (
+    10_000  # at least so large where any page will do: 37 KB on average, as pages of the web are rather than of manuals
+)
 DOMAIN = "bench.test"
 
 
@@ -67,38 +70,30 @@ def flat(folder: Path, hosts: int = 2_941, scheme: str = "http") -> Web:
     """Hosts with one page each, every one another."""
     root = folder / f"flat-{scheme}"
     names = [f"flat-{number:04}.{DOMAIN}" for number in range(hosts)]
-    for name, source in zip(names, _shuffled(sources()), strict=False):
+    for name, source in zip(names, _shuffled(sources(USUAL)), strict=False):
         _link(root / name / "index.html", source)
     return Web(root.name, root, [f"{scheme}://{name}/" for name in names], hosts, 0)
 
 
 def many(folder: Path, hosts: int = 300, each: int = 20) -> Web:
-    """Hosts with a front page and the pages it links to."""
+    """Hosts with a front page and the pages that it links to, some of which other hosts have too."""
     root = folder / "many"
     names = [f"many-{number:04}.{DOMAIN}" for number in range(hosts)]
-    pages = iter(_shuffled(sources()))
+    pages = cycle(_shuffled(sources(USUAL)))
     for name in names:
         _lay_out(root / name, list(islice(pages, each)))
     return Web("many", root, [f"http://{name}/" for name in names], hosts * (each + 1), 1)
 
 
-def sources() -> list[Path]:
-    """The pages there are, package by package, each once."""
-    found = [page for package in PACKAGES for page in _pages_of(package)]
-    if len(found) < 6_000:
-        raise SystemExit(f"only {len(found)} pages in {DOCS}: install {' '.join(PACKAGES)}")
-    return found
+def sources(smallest: int = SMALLEST) -> list[Path]:
+    """The pages there are of at least so many bytes, package by package, each once."""
+    pages = (page for package in PACKAGES for page in sorted(folder_of(package).rglob("*.html")))
+    return [page for page in pages if not page.is_symlink() and smallest <= page.stat().st_size <= LARGEST]
 
 
-def _pages_of(package: str) -> list[Path]:
-    folders = sorted(DOCS.glob(PACKAGES[package]))
-    if not folders:
-        raise SystemExit(f"there are no pages at {DOCS / PACKAGES[package]}: install {package}")
-    return sorted(page for page in folders[0].rglob("*.html") if _is_fit(page))
-
-
-def _is_fit(page: Path) -> bool:
-    return page.is_file() and not page.is_symlink() and SMALLEST <= page.stat().st_size <= LARGEST
+def folder_of(package: str) -> Path:
+    """Where a package has its pages; it may not be there."""
+    return min(DOCS.glob(PACKAGES[package]), default=DOCS / package)
 
 
 def _shuffled(pages: Sequence[Path]) -> list[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # operations, certificates
 
 import corpus
 import operations
+import packages
 import plot
 import servers
 import table
@@ -46,10 +48,12 @@ QUICK = 20  # the part of everything that --quick takes is one in so many
 def main() -> None:
     """Run the cases that were asked for."""
     args = arguments()
+    packages.provide()
     servers.enter_namespaces()
     shutil.rmtree(BENCH, ignore_errors=True)
     BENCH.mkdir()
     rows: list[Row] = []
+    say(table.NOTES)
     with servers.names(BENCH):
         for case in args.cases:
             found = measure_case(case, args)
@@ -127,6 +131,7 @@ def served(case: str, part: int) -> Iterator[tuple[Web, Path | None]]:
 
 def take_turn(one: Contender, web: Web, trusted: Path | None) -> Cost:
     """What it costs a contender to crawl a web; what it has written is counted, compared and removed."""
+    os.sync()  # what the one before has written is not written in this one's time
     with job_for(web, trusted) as job:
         cost = run(one.command(job), log_of(job.out), LIMIT, environment(trusted), codes=one.codes)
         pages = one.stored(job.out)

@@ -11,6 +11,15 @@ from measure import Cost
 OURS = "this, 2 workers"
 HEAD = ("", "pages", "pages/s", f"of {OURS}", "CPU s/1,000", "memory MB", "operations")
 
+NOTES = """\
+All ask the same nginx for the same pages from the same seeds, without robots.txt and delays, and store each page.
+pages        that were stored in a round; those that take long are given fewer of the same (a rate is per page)
+pages/s      over the whole command, its start and its end included
+CPU s/1,000  seconds of the user and of the kernel per 1,000 pages, of all its processes; the servers' not included
+memory MB    of all its processes together at the peak, what they share counted once
+operations   metadata operations per page on what it writes, counted by strace on a few hundred pages
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
