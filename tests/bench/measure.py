@@ -111,6 +111,23 @@ def memory_of(pid: int) -> int:
     return 0
 
 
+def peak_of(pid: int) -> int:
+    """The most bytes that a process ever had in memory, as the kernel noted; 0 of one that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds that a process has taken so far, of the user and of the kernel; 0 of one that is gone."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def count_files(*folders: Path, accept: Callable[[str], bool] = lambda name: not name.startswith(".")) -> int:
     """Files below these folders."""
     return sum(accept(name) for folder in folders for _, _, names in os.walk(folder) for name in names)
