@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib
+from growth import Size
 from table import Row
 
 matplotlib.use("Agg")
@@ -40,3 +41,10 @@ def by_workers(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set(title="300 hosts with 20 pages each", xlabel="worker processes", ylabel="pages/s", xticks=range(1, 5))
     axes.set_ylim(bottom=0)
     axes.legend()
+
+
+def by_size(axes: Axes, sizes: Sequence[Size]) -> None:
+    """Pages per second by known URLs, of one worker on small pages."""
+    axes.semilogx([size.known for size in sizes], [size.rate for size in sizes], marker="o")
+    axes.set(title="one worker, pages of 1 KB", xlabel="known URLs", ylabel="pages/s")
+    axes.set_ylim(bottom=0)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from growth import Growth
 from measure import Cost
 
 OURS = "this, 2 workers"
@@ -17,7 +18,7 @@ pages        that were stored in a round; those that take long are given fewer o
 pages/s      over the whole command, its start and its end included
 CPU s/1,000  seconds of the user and of the kernel per 1,000 pages, of all its processes; the servers' not included
 memory MB    of all its processes together at the peak, what they share counted once
-operations   metadata operations per page on what it writes, counted by strace on a few hundred pages
+operations   metadata operations per page on what it writes, counted by strace on up to 1,000 pages
 """
 
 
@@ -118,3 +119,17 @@ def _targets(case: str, found: dict[tuple[str, str], Row]) -> Iterable[Target]:
 def _best(peers: dict[str, Row], prefix: str) -> Row | None:
     """The fastest of those whose names begin so."""
     return max((row for name, row in peers.items() if name.startswith(prefix)), key=lambda row: row.rate, default=None)
+
+
+def growth_targets(found: Growth) -> list[Target]:
+    """What must be reached as a crawl grows."""
+    known, resume = f"{found.sizes[-1].known:,} known URLs", found.resume
+    return [
+        Target(f"CPU per page at {known} against {found.sizes[0].known:,}", 1.3, found.cost_ratio, at_most=True),
+        Target("memory of a worker then, against a tenth of the pages", 1.2, found.memory_ratio, at_most=True),
+        Target(
+            f"resume with {resume.waiting:,} waiting: seconds to the first page", 15, resume.first_page, at_most=True
+        ),
+        Target("resume: MB of a worker at the peak", 300, resume.peak / 1e6, at_most=True),
+        Target("status on that store: seconds", 1, resume.status, at_most=True),
+    ]
