@@ -41,7 +41,8 @@ def main() -> None:
     say(table.NOTES)
     rows = side_by_side(args)
     targets = table.targets(rows)
-    panels: list[plot.Panel] = [partial(plot.by_workers, rows=[row for row in rows if row.case == "c"])]
+    in_c = [row for row in rows if row.case == "c"]
+    panels: list[plot.Panel] = [partial(plot.by_workers, rows=in_c)] if in_c else []
     if "d" in args.cases:
         targets += far_away(args)
     if args.growth:
@@ -49,19 +50,21 @@ def main() -> None:
         targets += table.growth_targets(found)
         panels.append(partial(plot.by_size, sizes=found.sizes))
     say("\n" + table.show_targets(targets))
-    plot.draw(BENCH / "plot.png", panels)
+    if panels:
+        plot.draw(BENCH / "plot.png", panels)
 
 
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--cases", default="abcde")
+    parser.add_argument("--cases", default="abcde", help="some of them")
     parser.add_argument("--growth", action="store_true", help="also with 10 thousand, 100 thousand and 1 million URLs")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="3; with --quick 1")
     parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
     parser.add_argument("--only", default="", help="contenders whose names contain this")
     args = parser.parse_args()
     args.part = QUICK if args.quick else 1
+    args.rounds = args.rounds or (1 if args.quick else 3)
     return args
 
 

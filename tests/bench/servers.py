@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -66,7 +67,11 @@ def enter_namespaces() -> None:
 
 
 def _furnish() -> None:
-    """Loopback is up, and the network namespaces that others have named are out of sight."""
+    """Loopback is up, the network namespaces that others have named are out of sight, and SIGTERM ends us.
+
+    It would not otherwise: we are the first process here, which gets no signal that it does not ask for.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run("ip", "link", "set", "lo", "up")
     Path("/run/netns").mkdir(exist_ok=True)
     run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
