@@ -38,7 +38,10 @@ def main() -> None:
     servers.enter_namespaces()
     shutil.rmtree(BENCH, ignore_errors=True)
     BENCH.mkdir()
-    say(table.NOTES)
+    say(
+        table.NOTES
+        + ("--quick: so few pages that most of it is start and end; no ratio counts\n" if args.quick else "")
+    )
     rows = side_by_side(args)
     targets = table.targets(rows)
     in_c = [row for row in rows if row.case == "c"]
