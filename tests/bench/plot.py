@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 Panel = Callable[[Axes], None]
 LINES = {"this program": r"this, (\d) workers?", "bare loop of fetching and writing": r"bare loop, (\d) process(es)?"}
-LEVELS = ("scrapy", "the 60-line script")
+LEVELS = {"scrapy": "--", "the 60-line script": ":"}
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:
@@ -36,9 +36,10 @@ def by_workers(axes: Axes, rows: Sequence[Row]) -> None:
         axes.plot(*zip(*points, strict=True), marker="o", label=label)
     for row in rows:
         if row.name in LEVELS:
-            axes.axhline(row.rate, linestyle="--", linewidth=1, color="grey")
-            axes.annotate(f"{row.name}, {row.rate:.0f}", (1, row.rate), xytext=(0, 3), textcoords="offset points")
-    axes.set(title="300 hosts with 20 pages each", xlabel="worker processes", ylabel="pages/s", xticks=range(1, 5))
+            axes.axhline(row.rate, linestyle=LEVELS[row.name], color="grey", label=f"{row.name}, {row.rate:.0f}")
+    axes.set(
+        title="case c: hosts with some pages each", xlabel="worker processes", ylabel="pages/s", xticks=range(1, 5)
+    )
     axes.set_ylim(bottom=0)
     axes.legend()
 
