@@ -43,8 +43,10 @@ mounts: $(READY) ## the fleet tests on every kind of mount, one at a time, then 
 	@$(PYTEST) -rs -m fleet --mounts $(KINDS) $(ARGS)
 	@$(BIN)/python tests/measure_mounts.py
 
-bench: $(READY) ## count what a crawl asks of its mount: operations per page
-	@$(PYTEST) -rs -m bench $(ARGS)
+bench: $(READY) ## beside other crawlers on the same pages (as root; ARGS="--quick --cases ac"), and operations per page
+	@$(BIN)/python -m pip install -qq --group bench
+	@$(BIN)/python tests/bench/run.py $(ARGS)
+	@$(PYTEST) -rs -m bench
 
 SECONDS ?= 120
 fuzz: $(READY) ## feed what reads strangers' bytes with bytes; SECONDS=300 for longer; finds and corpus are in .fuzz/
@@ -59,8 +61,8 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(BIN)/mypy --strict
 	$(PYTEST) tests/test_imports.py
 
-clean: ## remove all that these targets made: .venv, demo/, caches, builds
-	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+clean: ## remove all that these targets made: .venv, demo/, .bench/, caches, builds
+	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench
 	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.

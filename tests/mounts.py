@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
+from typing import Self
 
 from mount_network import Network, missing, no_fuse, no_namespaces, run, until
 
@@ -46,7 +47,7 @@ class Mount(ABC):
         """Why this kind cannot be mounted here, in a sentence; None when it can."""
         return None
 
-    def __enter__(self) -> Mount:
+    def __enter__(self) -> Self:
         self.real.mkdir(parents=True, exist_ok=True)
         try:
             self.up()
@@ -185,6 +186,7 @@ class Sshfs(Networked):
     """An sshd on one machine, the web on another, and machines with an sshfs each: defaults, so caches of 20 s."""
 
     options = ""
+    port = 2222  # where machines reach it; sshd itself is at 2222
 
     @classmethod
     def skip_reason(cls) -> str | None:
@@ -227,7 +229,7 @@ class Sshfs(Networked):
             f"IdentityFile={self.folder}/user.key,StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,LogLevel=ERROR"
         )
         whole = f"root@{self.network.address('server')}:{self.real}"
-        argv = ["sshfs", "-f", "-p", "2222", "-o", ssh + self.options, whole, str(point)]
+        argv = ["sshfs", "-f", "-p", str(self.port), "-o", ssh + self.options, whole, str(point)]
         log = f"sshfs-{machine}.log"
         self.mounted(point, self.start(self.command(machine, argv), log), log)
 

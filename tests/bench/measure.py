@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +36,14 @@ class Cost:
 
 
 def run(
-    command: Sequence[str], log: Path, limit: float, env: dict[str, str] | None = None, cwd: Path | None = None
+    command: Sequence[str],
+    log: Path,
+    limit: float,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    codes: Collection[int] = (0,),
 ) -> Cost:
-    """Run a command to its end, its output in a file; the pages are the caller's to count.
+    """Run a command to its end, with one of these exit codes, its output in a file; pages are the caller's to count.
 
     CPU is what the kernel reports of a process and the children it waited for, so a command must wait for its own.
     """
@@ -58,7 +63,7 @@ def run(
         _kill_group(process.pid)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = monotonic() - began
-    if process.returncode:
+    if process.returncode not in codes:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode} after {seconds:.0f} s; see {log}")
     return Cost(0, seconds, usage.ru_utime + usage.ru_stime, peak.bytes)
 
@@ -104,6 +109,23 @@ def memory_of(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def peak_of(pid: int) -> int:
+    """The most bytes that a process ever had in memory, as the kernel noted; 0 of one that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds that a process has taken so far, of the user and of the kernel; 0 of one that is gone."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def count_files(*folders: Path, accept: Callable[[str], bool] = lambda name: not name.startswith(".")) -> int:

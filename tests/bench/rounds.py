@@ -1,0 +1,109 @@
+"""Contenders side by side: each crawls the same web in turn, round after round."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import corpus
+import servers
+from contenders import Contender, Job, contenders, environment, log_of
+from corpus import Web
+from measure import Cost, run
+from operations import can_trace, count, per_page, trace
+from table import Row
+
+LIMIT = 900.0  # seconds after which a contender is ended
+TRACED = 1_000  # pages at most of the run whose operations are counted
+AGREE = 0.03  # of the pages: so many may a contender lack or have over
+TITLES = {
+    "a": "case a: one site, by its links",
+    "b": "case b: hosts with one page each",
+    "c": "case c: hosts with a front page and the pages that it links to",
+    "e": "case e: https, hosts with one page each",
+}
+
+
+def rows(case: str, folder: Path, rounds: int, part: int = 1, only: str = "") -> list[Row]:
+    """What a case costs each contender whose name contains `only`; of everything it takes one in `part`."""
+    chosen = [one for one in contenders() if case in one.cases and only in one.name]
+    costs: dict[str, list[Cost]] = {one.name: [] for one in chosen}
+    with served(case, folder, part) as (web, trusted):
+        turns = Turns(folder / "turn", trusted)
+        for number in range(rounds):
+            for one in chosen:
+                costs[one.name].append(turns.take(one, web.part(one.most // part)))
+                _progress(f"{case}, round {number + 1}: {one.name}", costs[one.name][-1])
+        traced = {one.name: turns.operations(one, web.part(min(TRACED, one.most) // part)) for one in chosen}
+        return [Row(case, name, found, traced[name]) for name, found in costs.items()]
+
+
+def _progress(what: str, cost: Cost) -> None:
+    found = f"{cost.pages:,} pages in {cost.seconds:.1f} s, {cost.cpu_per_thousand:.2f} CPU s per 1,000"
+    print(f"  {what}: {found}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def served(case: str, folder: Path, part: int) -> Iterator[tuple[Web, Path | None]]:
+    """The web of a case, or one in `part` of its pages, while it is served; and whom to trust."""
+    web = web_of(case, folder / "webs" / case, part)
+    certificate, trusted = servers.certificate(folder / "certificates") if case == "e" else (None, None)
+    with servers.nginx(web.root, folder / "nginx", certificate=certificate):
+        yield web, trusted
+
+
+def web_of(case: str, folder: Path, part: int = 1) -> Web:
+    """The web of a case, or one in `part` of its pages."""
+    makers: dict[str, Callable[[], Web]] = {
+        "a": lambda: corpus.site(folder, 5_000 // part),
+        "b": lambda: corpus.flat(folder, 2_941 // part),
+        "c": lambda: corpus.many(folder, 300 // part),
+        "e": lambda: corpus.flat(folder, 500 // part, "https"),
+    }
+    return makers[case]()
+
+
+class Turns:
+    """Gives each contender a fresh folder to write to, and removes it when its pages are counted."""
+
+    def __init__(self, folder: Path, trusted: Path | None) -> None:
+        self.folder, self.trusted = folder, trusted
+
+    def take(self, one: Contender, web: Web) -> Cost:
+        """What it costs a contender to crawl a web; says so when it has not stored the pages that there are."""
+        os.sync()  # or what the one before has written is written in this one's time
+        with self._job(web) as job:
+            cost = self._run(one, one.command(job), job)
+            pages = one.stored(job.out)
+        if one.writes and not web.limit and abs(pages - web.pages) > AGREE * web.pages:
+            print(f"{one.name} stored {pages:,} of {web.pages:,} pages of {web.name}", flush=True)
+        return replace(cost, pages=max(pages, 1))
+
+    def operations(self, one: Contender, web: Web) -> float | None:
+        """Metadata operations per page, in a run under strace that is not timed."""
+        if not one.writes or not can_trace():
+            return None
+        with self._job(web) as job:
+            calls = self.folder / "calls"
+            self._run(one, trace(one.command(job), calls), job)
+            with calls.open(encoding="utf-8", errors="replace") as lines:
+                return per_page(count(lines, job.out), max(one.stored(job.out), 1))
+
+    def _run(self, one: Contender, command: list[str], job: Job) -> Cost:
+        return run(command, log_of(job.out), LIMIT, environment(self.trusted), codes=one.codes)
+
+    @contextmanager
+    def _job(self, web: Web) -> Iterator[Job]:
+        """Not removed when it fails: its log says why."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        job = Job(web, self.folder / "out", self.folder / "seeds", self.folder / "urls", self.trusted)
+        job.seeds.write_text("".join(f"{url}\n" for url in web.seeds))
+        job.urls.write_text("".join(f"{url}\n" for url in web.urls()))
+        yield job
+        shutil.rmtree(self.folder)

@@ -1,0 +1,125 @@
+"""The benchmark: contenders side by side on the same real pages, in rounds; a table, the targets and a plot.
+
+    python tests/bench/run.py [--cases abcde] [--growth] [--rounds 3] [--quick] [--only TEXT]
+
+a: one site. b: hosts with one page each. c: hosts with some pages each. d: as c, the store far away. e: https.
+What it finds is in .bench/: table.txt, results.json and plot.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # operations, certificates, mounts
+
+import growth
+import mounted
+import packages
+import plot
+import rounds
+import servers
+import table
+from table import Row, Target
+
+BENCH = Path(__file__).parents[2] / ".bench"
+QUICK = 20  # --quick takes one in so many of all pages
+
+
+def main() -> None:
+    """Measure what was asked for, and say at the end which targets are reached."""
+    args = arguments()
+    packages.provide()
+    servers.enter_namespaces()
+    shutil.rmtree(BENCH, ignore_errors=True)
+    BENCH.mkdir()
+    say(
+        table.NOTES
+        + ("--quick: so few pages that most of it is start and end; no ratio counts\n" if args.quick else "")
+    )
+    rows = side_by_side(args)
+    targets = table.targets(rows)
+    in_c = [row for row in rows if row.case == "c"]
+    panels: list[plot.Panel] = [partial(plot.by_workers, rows=in_c)] if in_c else []
+    if "d" in args.cases:
+        targets += far_away(args)
+    if args.growth:
+        found = grow(args)
+        targets += table.growth_targets(found)
+        panels.append(partial(plot.by_size, sizes=found.sizes))
+    say("\n" + table.show_targets(targets))
+    if panels:
+        plot.draw(BENCH / "plot.png", panels)
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--cases", default="abcde", help="some of them")
+    parser.add_argument("--growth", action="store_true", help="also with 10 thousand, 100 thousand and 1 million URLs")
+    parser.add_argument("--rounds", type=int, help="3; with --quick 1")
+    parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
+    parser.add_argument("--only", default="", help="contenders whose names contain this")
+    args = parser.parse_args()
+    args.part = QUICK if args.quick else 1
+    args.rounds = args.rounds or (1 if args.quick else 3)
+    return args
+
+
+def side_by_side(args: argparse.Namespace) -> list[Row]:
+    """The cases in which contenders are compared; what is known is kept after each."""
+    rows: list[Row] = []
+    with servers.names(BENCH):
+        for case in sorted(set(args.cases) - {"d"}):
+            found = rounds.rows(case, BENCH, args.rounds, args.part, args.only)
+            rows += found
+            say(table.show(f"\n{rounds.TITLES[case]}; rounds: {args.rounds}, medians", found))
+            keep("cases", [asdict(row) for row in rows])
+    return rows
+
+
+def far_away(args: argparse.Namespace) -> list[Target]:
+    """Case d: the web of case c crawled into a store on a mount with latency."""
+    folder = BENCH / "mounted"
+    folder.mkdir()
+    found = mounted.rows(rounds.web_of("c", folder / "webs", args.part), folder, args.rounds)
+    say("\ncase d: as c, into a store on a mount with latency\n" + mounted.show(found))
+    keep("mounted", [asdict(row) for row in found])
+    rates = {row.name: row.rate for row in found}
+    return [
+        Target(f"case d: pages/s, {ours}, against the {bare}", 0.7, rates[ours] / rates[bare])
+        for ours, bare in mounted.AGAINST.items()
+    ]
+
+
+def grow(args: argparse.Namespace) -> growth.Growth:
+    """What a page costs as more becomes known."""
+    folder = BENCH / "growth"
+    folder.mkdir()
+    say("\ngrowth: one worker, pages of 1 KB with ten new links each")
+    found = growth.measure(folder, args.quick, say)
+    keep("growth", found.facts)
+    return found
+
+
+def say(text: str) -> None:
+    """Print, and keep in table.txt."""
+    print(text, flush=True)
+    with (BENCH / "table.txt").open("a") as file:
+        file.write(text + "\n")
+
+
+def keep(what: str, found: object) -> None:
+    """Put every figure into results.json, for whoever wants to count otherwise."""
+    path = BENCH / "results.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**known, what: found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

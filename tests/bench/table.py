@@ -1,0 +1,135 @@
+"""The one table of a benchmark: what each contender took in each case, and which targets are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from growth import Growth
+from measure import Cost
+
+OURS = "this, 2 workers"
+HEAD = ("", "pages", "pages/s", f"of {OURS}", "CPU s/1,000", "memory MB", "operations")
+
+NOTES = """\
+All ask the same nginx for the same pages from the same seeds, without robots.txt and delays, and store each page.
+pages        that were stored in a round; those that take long are given fewer of the same (a rate is per page)
+pages/s      over the whole command, its start and its end included
+CPU s/1,000  seconds of the user and of the kernel per 1,000 pages, of all its processes; the servers' not included
+memory MB    of all its processes together at the peak, what they share counted once
+operations   metadata operations per page on what it writes, counted by strace on up to 1,000 pages
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a contender took in the rounds of a case; of each figure the median counts."""
+
+    case: str
+    name: str
+    costs: Sequence[Cost]
+    operations: float | None = None  # metadata operations per page
+
+    @property
+    def pages(self) -> float:
+        """Pages that it stored."""
+        return median(cost.pages for cost in self.costs)
+
+    @property
+    def rate(self) -> float:
+        """Pages per second."""
+        return median(cost.rate for cost in self.costs)
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds per 1,000 pages."""
+        return median(cost.cpu_per_thousand for cost in self.costs)
+
+    @property
+    def memory(self) -> float:
+        """Megabytes at the peak."""
+        return median(cost.memory for cost in self.costs) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What must be reached, and what was."""
+
+    what: str
+    wanted: float
+    reached: float
+    at_most: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is."""
+        return self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
+
+    def line(self) -> str:
+        """Its line in the table of targets."""
+        bound = "at most" if self.at_most else "at least"
+        return f"{self.what:<72}{bound:>9} {self.wanted:<6g}{self.reached:>9.3g}  {'yes' if self.is_reached else 'NO'}"
+
+
+def show(title: str, rows: Sequence[Row]) -> str:
+    """The table of a case."""
+    ours = next((row.rate for row in rows if row.name == OURS), None)
+    return "\n".join([title, _line(HEAD), *(_line(_cells(row, ours)) for row in rows)])
+
+
+def _cells(row: Row, ours: float | None) -> Sequence[str]:
+    ratio = f"{row.rate / ours:.2f}" if ours else ""
+    operations = "n/a" if row.operations is None else f"{row.operations:.1f}"
+    return row.name, f"{row.pages:,.0f}", f"{row.rate:,.1f}", ratio, f"{row.cpu:.2f}", f"{row.memory:,.0f}", operations
+
+
+def _line(cells: Sequence[str]) -> str:
+    widths = (-34, 8, 11, 20, 13, 11, 12)
+    return "".join(f"{cell:{'<' if width < 0 else '>'}{abs(width)}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def show_targets(targets: Iterable[Target]) -> str:
+    """The table of targets."""
+    return "\n".join(["must reach", *(target.line() for target in targets)])
+
+
+def targets(rows: Iterable[Row]) -> list[Target]:
+    """What the side-by-side cases must reach, of those that were run."""
+    found = {(row.case, row.name): row for row in rows}
+    return [target for case in sorted({case for case, _ in found}) for target in _targets(case, found)]
+
+
+def _targets(case: str, found: dict[tuple[str, str], Row]) -> Iterable[Target]:
+    us, in_case = found.get((case, OURS)), f"case {case}:"
+    peers = {name: row for (where, name), row in found.items() if where == case}
+    scrapy, script, wget2 = peers.get("scrapy"), peers.get("the 60-line script"), _best(peers, "wget2")
+    if us and scrapy and case in "abc":
+        yield Target(f"{in_case} CPU per page of Scrapy against ours", 4, scrapy.cpu / us.cpu)
+        yield Target(f"{in_case} pages/s against Scrapy with one process", 5, us.rate / scrapy.rate)
+    if us and script and case in "abc":
+        yield Target(f"{in_case} pages/s against the 60-line script", 30, us.rate / script.rate)
+    if us and wget2 and case in "ac":
+        yield Target(f"{in_case} pages/s against {wget2.name}", 0.3, us.rate / wget2.rate)
+    for ours, loop in (("this, 1 worker", "bare loop, 1 process"), (OURS, "bare loop, 2 processes")):
+        if ours in peers and loop in peers:
+            yield Target(f"{in_case} pages/s, {ours}, against the {loop}", 0.5, peers[ours].rate / peers[loop].rate)
+
+
+def _best(peers: dict[str, Row], prefix: str) -> Row | None:
+    """The fastest of those whose names begin so."""
+    return max((row for name, row in peers.items() if name.startswith(prefix)), key=lambda row: row.rate, default=None)
+
+
+def growth_targets(found: Growth) -> list[Target]:
+    """What must be reached as a crawl grows."""
+    known, resume = f"{found.sizes[-1].known:,} known URLs", found.resume
+    return [
+        Target(f"CPU per page at {known} against {found.sizes[0].known:,}", 1.3, found.cost_ratio, at_most=True),
+        Target("memory of a worker then, against a tenth of the pages", 1.2, found.memory_ratio, at_most=True),
+        Target(
+            f"resume with {resume.waiting:,} waiting: seconds to the first page", 15, resume.first_page, at_most=True
+        ),
+        Target("resume: MB of a worker at the peak", 300, resume.peak / 1e6, at_most=True),
+        Target("status on that store: seconds", 1, resume.status, at_most=True),
+    ]
