@@ -14,8 +14,9 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from crawler import urls
 from crawler.config import Settings
@@ -26,10 +27,11 @@ from crawler.store import shard_name
 from crawler.table import Host, Table
 
 LOT = 20_000  # lines in a batch at most: what a reader holds in memory
-MANY = 48  # batches in a shard before the smallest become one
+MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one
 REMEMBERED = 100_000  # URLs that need not be handed over again
 
 
+Item = TypeVar("Item")
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -60,7 +62,7 @@ class Frontier:
 
     def shard_of(self, url: str) -> int:
         """The shard that a URL belongs to."""
-        return urls.shard(url, self.shards, self.spread)
+        return _shard(url if self.spread == "url" else urls.host(url), self.shards)
 
     # ---- taking
 
@@ -104,12 +106,13 @@ class Frontier:
         self.hand_over(self.table.drain_mixed())
         with self._lock:
             queue, self._queue = self._queue, []
+        doors = {shard: self._door(shard) for shard in range(self.shards)}
         lots: dict[int, list[Try]] = defaultdict(list)
         for task in queue:
-            lots[self._door(self.shard_of(task.url))].append(task)
+            lots[doors[self.shard_of(task.url)]].append(task)
         for task, _ in self._strays:
             shard = self.shard_of(task.url)
-            lots[self._door(shard) if shard in self._batches else shard].append(task)
+            lots[doors[shard] if shard in self._batches else shard].append(task)
         try:
             written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)])
         except BaseException:
@@ -169,7 +172,7 @@ class Frontier:
         """Of hosts with a past those that are in these shards, with their shard; all of them where hosts are split."""
         if self.spread == "url":
             return [(host, 0, bits) for host, bits in past]
-        placed = ((host, urls.shard_of_key(urls.key(host), self.shards), bits) for host, bits in past)
+        placed = ((host, _shard(host, self.shards), bits) for host, bits in past)
         return [found for found in placed if found[1] in shards]
 
     def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
@@ -218,9 +221,9 @@ class Frontier:
         self._make_safe()
         self._write_again(shard)
         left = self.table.left
-        kept = sorted((number for number in self._batches[shard].values() if left[number] > 0), key=left.__getitem__)
-        if len(kept) > MANY:
-            self._merge(shard, set(kept[: len(kept) // 2]))
+        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < LOT // 2), key=left.__getitem__)
+        if len(small) > MANY:
+            self._merge(shard, small[: len(small) // 2])
         for name, number in list(self._batches[shard].items()):
             if self._drop(shard, name, number):
                 del self._batches[shard][name], left[number]
@@ -252,12 +255,28 @@ class Frontier:
             for name in gone:
                 self.table.left.pop(self._batches[shard].pop(name), None)
 
-    def _merge(self, home: int, old: set[int]) -> None:
+    def _merge(self, home: int, old: Iterable[int]) -> None:
         """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
-        parts = in_parts(self.table.of_batches(old), LOT)
-        for _, name, part in self._write([(home, part) for part in parts]):
-            new = self._batches[home][name] = self._new_number()
-            self.table.rehome(part, old, new)
+        for lot in self._in_lots(old):
+            tries = self.table.of_batches(lot)
+            new = self._new_number()
+            for _, name, _ in self._write([(home, part) for part in in_parts(tries, LOT)]):
+                self._batches[home][name] = new
+            self.table.rehome(tries, lot, new)
+
+    def _in_lots(self, batches: Iterable[int]) -> Iterator[list[int]]:
+        """Batches that have something left, together as much as one may hold: only so much is in memory at a time."""
+        lot: list[int] = []
+        lines = 0
+        for batch, left in [(batch, self.table.left[batch]) for batch in batches]:
+            if lot and lines + left > LOT:
+                yield lot
+                lot, lines = [], 0
+            if left > 0:
+                lot.append(batch)
+                lines += left
+        if lot:
+            yield lot
 
     # ---- giving back
 
@@ -276,8 +295,9 @@ class Frontier:
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
-        for task in self.table.of_batches(homes)[:1]:
-            self._merge(self._door(self.shard_of(task.url)), homes)
+        for lot in self._in_lots(homes):
+            for task in self.table.of_batches(lot)[:1]:
+                self._merge(self._door(self.shard_of(task.url)), lot)
         for shard in shards:
             for name, number in self._batches.get(shard, {}).items():
                 if shard not in lost:
@@ -289,16 +309,22 @@ class Frontier:
 
     def _sort(self, shards: set[int], lost: set[int]) -> None:
         """Write what waits in these shards into the folder of each; what is lost may be there already."""
-        lots: dict[int, list[Try]] = defaultdict(list)
-        for shard, batch, task in self.table.of_shards(shards):
-            if shard not in lost or batch not in self._batches[shard].values():
-                lots[shard].append(task)
-        self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
+        for part in in_parts(self.table.of_shards(shards), LOT):
+            lots: dict[int, list[Try]] = defaultdict(list)
+            for shard, batch, task in part:
+                if shard not in lost or batch not in self._batches[shard].values():
+                    lots[shard].append(task)
+            self._write(list(lots.items()))
 
     @property
     def queued(self) -> bool:
         """Whether something is queued that no shard has yet."""
         return bool(self._queue or self._strays or self.table.mixed)
+
+
+@lru_cache(maxsize=16_384)  # of a page's links many are on few hosts, and each is looked up several times
+def _shard(of: str, shards: int) -> int:
+    return urls.shard_of_key(urls.key(of), shards)
 
 
 def folder(shard: int) -> str:
@@ -312,9 +338,9 @@ def all_of(results: Iterable[object]) -> None:
         pass
 
 
-def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
+def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
     """Lists of at most so many."""
-    rest = iter(tries)
+    rest = iter(items)
     while part := list(islice(rest, most)):
         yield part
 
