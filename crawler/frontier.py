@@ -51,13 +51,14 @@ class Frontier:
         self.owned: set[int] = set()
         self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
+        self._unread: list[tuple[int, str]] = []  # (shard, batch name) that were found, the next one last
         self._queue: list[Try] = []
         self._strays: list[tuple[Try, int]] = []  # what we found in our folders but is not for us, and in which batch
         self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
         self._taken_over: dict[int, float] = {}
         self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
-        self._token = secrets.token_hex(2)  # a machine makes more than one frontier under its name
+        self._mine = f"{files.me}-{secrets.token_hex(2)}-"  # a machine makes more than one frontier under its name
         self._numbers = 0
 
     def shard_of(self, url: str) -> int:
@@ -149,7 +150,7 @@ class Frontier:
 
     def _new_name(self, lines: int) -> str:
         self._numbers += 1
-        return f"{self.files.me}-{self._token}-{self._numbers:06d}.{lines}"
+        return f"{self._mine}{self._numbers:06d}.{lines}"
 
     # ---- the inbox
 
@@ -176,15 +177,44 @@ class Frontier:
         return [found for found in placed if found[1] in shards]
 
     def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
-        """Read the batches of shards that are new; `fresh` when the listings must not be old ones."""
+        """Find the batches of shards that are new, and begin to read; `fresh` if the listings must not be old ones."""
         listed = list(self._run(lambda shard: (shard, self._names(shard, fresh)), shards))
-        news = [(shard, name) for shard, names in listed for name in sorted(names - self._batches[shard].keys())]
+        found = {(shard, name) for shard, names in listed for name in names - self._batches[shard].keys()}
+        news = sorted(found.difference(self._unread), reverse=True)
         if news and self._before_news:
             self._before_news()
-        for shard, name in news:
-            data = self.files.get(f"{folder(shard)}/{name}")
+        if sum(lines_of(name) for _, name in news) > LOT:
+            self._read_retries(news)
+        self._unread = news + self._unread
+        self.read_on()
+
+    def _read_retries(self, news: list[tuple[int, str]]) -> None:
+        """Of what is too much to be read at once, know the retries first: until then their hosts are not asked."""
+        batches = (self._get(shard, name) or b"" for shard, name in news)
+        found = (task for data in batches for task in from_lines(b"".join(RETRY.findall(data))))
+        ours = (task for task in found if self.shard_of(task.url) in self._batches)
+        number = self._new_number()
+        for part in in_parts(ours, LOT):
+            self.table.add(part, number, self.shard_of)
+
+    def read_on(self) -> None:
+        """Read what was found, about a lot of it: a worker with a million URLs before it must do other things too."""
+        lines = 0
+        while self._unread and lines < LOT:
+            shard, name = self._unread[-1]
+            data = self._get(shard, name)
             if data is not None:
                 self._take_in(shard, name, from_lines(data))
+            self._unread.pop()  # only now: while it is there, we are not idle
+            lines += lines_of(name)
+
+    @property
+    def unread(self) -> bool:
+        """Whether batches were found that are not read yet."""
+        return bool(self._unread)
+
+    def _get(self, shard: int, name: str) -> bytes | None:
+        return self.files.get(f"{folder(shard)}/{name}")
 
     def _names(self, shard: int, fresh: bool) -> set[str]:
         if fresh:
@@ -214,11 +244,15 @@ class Frontier:
 
     # ---- tidying
 
-    def tidy(self, shard: int) -> None:
-        """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
+    def tidy(self, shard: int) -> bool:
+        """Remove batches that are all settled; when many remain, the smallest become one (new file first).
+
+        False if there is more to read, or to write anew, before anything may be removed.
+        """
         if self.queued:  # what mixes two batches is written before they may go
             self.flush()
-        self._make_safe()
+        if not self._make_safe():
+            return False
         self._write_again(shard)
         left = self.table.left
         small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < LOT // 2), key=left.__getitem__)
@@ -227,6 +261,7 @@ class Frontier:
         for name, number in list(self._batches[shard].items()):
             if self._drop(shard, name, number):
                 del self._batches[shard][name], left[number]
+        return True
 
     def _drop(self, home: int, name: str, number: int) -> bool:
         """Remove a batch of which nothing is left, if we can be sure to be its owner: else another may count on it."""
@@ -235,16 +270,27 @@ class Frontier:
         self.files.drop(f"{folder(home)}/{name}")
         return True
 
-    def _make_safe(self) -> None:
+    def _make_safe(self) -> bool:
         """Write all that we inherited anew, under names of our own, before anything is removed from any folder.
 
         Its last owner may only be asleep in the middle of tidying, and remove the batches that it knew when it wakes.
-        What it was about to remove in one folder may stand in another by now, and seem to be there twice.
+        What it was about to remove in one folder may stand in another by now, and seem to be there twice. About a lot
+        is written at a time; False if there is more.
         """
+        lines = 0
         for shard in sorted(self._unsafe):
             self.read_inboxes([shard], fresh=True)
-            self._merge(shard, set(self._batches[shard].values()))
+            for lot in self._in_lots(self._of_others(shard)):
+                if self._unread or lines >= LOT:
+                    return False
+                lines += sum(self.table.left[batch] for batch in lot)
+                self._merge(shard, lot)
             self._unsafe.discard(shard)
+        return not self._unread
+
+    def _of_others(self, shard: int) -> list[int]:
+        """The batches in a folder that we have not written ourselves."""
+        return [number for name, number in self._batches[shard].items() if not name.startswith(self._mine)]
 
     def _write_again(self, shard: int) -> None:
         """Somebody else who believed to own this shard may have tidied it: what we count on must be in some file."""
@@ -292,6 +338,7 @@ class Frontier:
         """
         shards, lost = self._batches.keys() & set(shards), set(lost)  # not those that were done before the mount went
         self.owned -= shards
+        self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
@@ -332,6 +379,12 @@ def folder(shard: int) -> str:
     return f"frontier/{shard_name(shard)}"
 
 
+def lines_of(name: str) -> int:
+    """How many lines a batch has, as its name tells."""
+    lines = name.rpartition(".")[2]
+    return int(lines) if lines.isdecimal() else 0
+
+
 def all_of(results: Iterable[object]) -> None:
     """Wait for all results, and raise what any of them raised."""
     for _ in results:
@@ -360,6 +413,7 @@ def _line(task: Try, now: float, wall: int) -> str:
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
 
 
+RETRY = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t(\d{1,3})\t(10|\d))?")
 
 

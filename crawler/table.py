@@ -25,8 +25,8 @@ ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nea
 TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
 # Rows stand in the order in which they came, and are taken in about that order: of all that is known only the index of
-# keys is read here and there, so it is small. One transaction that never ends: the table goes with its process, and each
-# end of one would look through the whole cache.
+# keys is read here and there, so it is small. One transaction that never ends: the table goes with its process, and at
+# the end of each SQLite would look through its whole cache.
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
