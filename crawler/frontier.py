@@ -11,7 +11,7 @@ import re
 import secrets
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -26,9 +26,11 @@ from crawler.records import PRIORITY, Try
 from crawler.store import shard_name
 from crawler.table import Host, Table
 
-LOT = 20_000  # lines in a batch at most: what a reader holds in memory
+LOT = 10_000  # lines in a batch at most: what a reader holds in memory, and reads before it does other things
 MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one
-REMEMBERED = 100_000  # URLs that need not be handed over again
+AT_ONCE = 500  # URLs that are taken into the table before others get their turn at it
+GIVE_WAY = 0.001  # seconds; a lock that is released and taken again without a pause is never another's
+REMEMBERED = 50_000  # URLs that need not be handed over again, before they are forgotten together
 
 
 Item = TypeVar("Item")
@@ -56,7 +58,7 @@ class Frontier:
         self._strays: list[tuple[Try, int]] = []  # what we found in our folders but is not for us, and in which batch
         self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
         self._taken_over: dict[int, float] = {}
-        self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
+        self._recent: dict[str, int] = {}  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
         self._mine = f"{files.me}-{secrets.token_hex(2)}-"  # a machine makes more than one frontier under its name
         self._numbers = 0
@@ -97,9 +99,9 @@ class Frontier:
         """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""
         if self._recent.get(task.url, task.depth + 1) <= task.depth:
             return False
+        if len(self._recent) >= REMEMBERED:
+            self._recent.clear()
         self._recent[task.url] = task.depth
-        if len(self._recent) > REMEMBERED:
-            self._recent.popitem(last=False)
         return True
 
     def flush(self) -> None:
@@ -226,6 +228,15 @@ class Frontier:
         if home not in self._batches:
             return
         number = self._batches[home][name] = self._new_number()
+        for part in in_parts(tries, AT_ONCE):
+            self.table.add(self._ours(part, number), number, self.shard_of)
+            if len(part) == AT_ONCE:
+                time.sleep(GIVE_WAY)
+        if len(self._strays) > LOT:
+            self.flush()
+
+    def _ours(self, tries: list[Try], number: int) -> list[Try]:
+        """Of what is in a batch, what is for us; the rest is put aside."""
         ours: list[Try] = []
         for task in tries:
             if self.shard_of(task.url) in self._batches:
@@ -234,9 +245,7 @@ class Frontier:
                 self._strays.append((task, number))
                 self.table.left[number] += 1
                 self.table.arrivals += 1  # we are not idle all the while if we hand something on
-        self.table.add(ours, number, self.shard_of)
-        if len(self._strays) > LOT:
-            self.flush()
+        return ours
 
     def _new_number(self) -> int:
         self._numbers += 1
@@ -278,15 +287,19 @@ class Frontier:
         is written at a time; False if there is more.
         """
         lines = 0
-        for shard in sorted(self._unsafe):
-            self.read_inboxes([shard], fresh=True)
-            for lot in self._in_lots(self._of_others(shard)):
-                if self._unread or lines >= LOT:
-                    return False
-                lines += sum(self.table.left[batch] for batch in lot)
-                self._merge(shard, lot)
+        while self._unsafe and not self._unread and lines < LOT:
+            lines += self._write_anew(min(self._unsafe))
+        return not (self._unsafe or self._unread)
+
+    def _write_anew(self, shard: int) -> int:
+        """Write a lot of what others have left in a shard's folder; how many lines. Without any, the shard is safe."""
+        self.read_inboxes([shard], fresh=True)
+        lot = next(self._in_lots(self._of_others(shard)), [])
+        lines = sum(self.table.left[batch] for batch in lot)
+        self._merge(shard, lot)
+        if not lot and not self._unread:
             self._unsafe.discard(shard)
-        return not self._unread
+        return lines
 
     def _of_others(self, shard: int) -> list[int]:
         """The batches in a folder that we have not written ourselves."""

@@ -30,7 +30,7 @@ TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-PRAGMA cache_size = -24000;
+PRAGMA cache_size = -16000;
 CREATE TABLE task(key BLOB UNIQUE, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
                   rank INT, batch INT, url TEXT, hops INT, priority INT);
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
