@@ -533,7 +533,7 @@ def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: P
     assert len(on_disk(large)) == 101
 
 
-def test_what_a_dead_worker_had_is_all_read_before_it_is_written_anew_and_neither_hurries_the_other(large: Path) -> None:
+def test_what_a_dead_worker_had_is_all_read_before_any_of_it_is_written_anew(large: Path) -> None:
     heir = frontier_of(large, "heir")
     heir.own([0, 1], inherited=[0, 1])
     for shard in (0, 1):
