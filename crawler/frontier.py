@@ -11,11 +11,12 @@ import re
 import secrets
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from crawler import urls
 from crawler.config import Settings
@@ -25,11 +26,14 @@ from crawler.records import PRIORITY, Try
 from crawler.store import shard_name
 from crawler.table import Host, Table
 
-LOT = 20_000  # lines in a batch at most: what a reader holds in memory
-MANY = 48  # batches in a shard before the smallest become one
-REMEMBERED = 100_000  # URLs that need not be handed over again
+LOT = 10_000  # lines in a batch at most: what a reader holds in memory, and reads before it does other things
+MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one
+AT_ONCE = 500  # URLs that are taken into the table before others get their turn at it
+GIVE_WAY = 0.001  # seconds; a lock that is released and taken again without a pause is never another's
+REMEMBERED = 50_000  # URLs that need not be handed over again, before they are forgotten together
 
 
+Item = TypeVar("Item")
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -49,18 +53,19 @@ class Frontier:
         self.owned: set[int] = set()
         self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
+        self._unread: list[tuple[int, str]] = []  # (shard, batch name) that were found, the next one last
         self._queue: list[Try] = []
         self._strays: list[tuple[Try, int]] = []  # what we found in our folders but is not for us, and in which batch
         self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
         self._taken_over: dict[int, float] = {}
-        self._recent: OrderedDict[str, int] = OrderedDict()  # URL -> depth at which it was handed over
+        self._recent: dict[str, int] = {}  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
-        self._token = secrets.token_hex(2)  # a machine makes more than one frontier under its name
+        self._mine = f"{files.me}-{secrets.token_hex(2)}-"  # a machine makes more than one frontier under its name
         self._numbers = 0
 
     def shard_of(self, url: str) -> int:
         """The shard that a URL belongs to."""
-        return urls.shard(url, self.shards, self.spread)
+        return _shard(url if self.spread == "url" else urls.host(url), self.shards)
 
     # ---- taking
 
@@ -94,9 +99,9 @@ class Frontier:
         """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""
         if self._recent.get(task.url, task.depth + 1) <= task.depth:
             return False
+        if len(self._recent) >= REMEMBERED:
+            self._recent.clear()
         self._recent[task.url] = task.depth
-        if len(self._recent) > REMEMBERED:
-            self._recent.popitem(last=False)
         return True
 
     def flush(self) -> None:
@@ -104,12 +109,13 @@ class Frontier:
         self.hand_over(self.table.drain_mixed())
         with self._lock:
             queue, self._queue = self._queue, []
+        doors = {shard: self._door(shard) for shard in range(self.shards)}
         lots: dict[int, list[Try]] = defaultdict(list)
         for task in queue:
-            lots[self._door(self.shard_of(task.url))].append(task)
+            lots[doors[self.shard_of(task.url)]].append(task)
         for task, _ in self._strays:
             shard = self.shard_of(task.url)
-            lots[self._door(shard) if shard in self._batches else shard].append(task)
+            lots[doors[shard] if shard in self._batches else shard].append(task)
         try:
             written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)])
         except BaseException:
@@ -146,7 +152,7 @@ class Frontier:
 
     def _new_name(self, lines: int) -> str:
         self._numbers += 1
-        return f"{self.files.me}-{self._token}-{self._numbers:06d}.{lines}"
+        return f"{self._mine}{self._numbers:06d}.{lines}"
 
     # ---- the inbox
 
@@ -169,19 +175,48 @@ class Frontier:
         """Of hosts with a past those that are in these shards, with their shard; all of them where hosts are split."""
         if self.spread == "url":
             return [(host, 0, bits) for host, bits in past]
-        placed = ((host, urls.shard_of_key(urls.key(host), self.shards), bits) for host, bits in past)
+        placed = ((host, _shard(host, self.shards), bits) for host, bits in past)
         return [found for found in placed if found[1] in shards]
 
     def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
-        """Read the batches of shards that are new; `fresh` when the listings must not be old ones."""
+        """Find the batches of shards that are new, and begin to read; `fresh` if the listings must not be old ones."""
         listed = list(self._run(lambda shard: (shard, self._names(shard, fresh)), shards))
-        news = [(shard, name) for shard, names in listed for name in sorted(names - self._batches[shard].keys())]
+        found = {(shard, name) for shard, names in listed for name in names - self._batches[shard].keys()}
+        news = sorted(found.difference(self._unread), reverse=True)
         if news and self._before_news:
             self._before_news()
-        for shard, name in news:
-            data = self.files.get(f"{folder(shard)}/{name}")
+        if sum(lines_of(name) for _, name in news) > LOT:
+            self._read_retries(news)
+        self._unread = news + self._unread
+        self.read_on()
+
+    def _read_retries(self, news: list[tuple[int, str]]) -> None:
+        """Of what is too much to be read at once, know the retries first: until then their hosts are not asked."""
+        batches = (self._get(shard, name) or b"" for shard, name in news)
+        found = (task for data in batches for task in from_lines(b"".join(RETRY.findall(data))))
+        ours = (task for task in found if self.shard_of(task.url) in self._batches)
+        number = self._new_number()
+        for part in in_parts(ours, LOT):
+            self.table.add(part, number, self.shard_of)
+
+    def read_on(self) -> None:
+        """Read what was found, about a lot of it: a worker with a million URLs before it must do other things too."""
+        lines = 0
+        while self._unread and lines < LOT:
+            shard, name = self._unread[-1]
+            data = self._get(shard, name)
             if data is not None:
                 self._take_in(shard, name, from_lines(data))
+            self._unread.pop()  # only now: while it is there, we are not idle
+            lines += lines_of(name)
+
+    @property
+    def unread(self) -> bool:
+        """Whether batches were found that are not read yet."""
+        return bool(self._unread)
+
+    def _get(self, shard: int, name: str) -> bytes | None:
+        return self.files.get(f"{folder(shard)}/{name}")
 
     def _names(self, shard: int, fresh: bool) -> set[str]:
         if fresh:
@@ -193,6 +228,15 @@ class Frontier:
         if home not in self._batches:
             return
         number = self._batches[home][name] = self._new_number()
+        for part in in_parts(tries, AT_ONCE):
+            self.table.add(self._ours(part, number), number, self.shard_of)
+            if len(part) == AT_ONCE:
+                time.sleep(GIVE_WAY)
+        if len(self._strays) > LOT:
+            self.flush()
+
+    def _ours(self, tries: list[Try], number: int) -> list[Try]:
+        """Of what is in a batch, what is for us; the rest is put aside."""
         ours: list[Try] = []
         for task in tries:
             if self.shard_of(task.url) in self._batches:
@@ -201,9 +245,7 @@ class Frontier:
                 self._strays.append((task, number))
                 self.table.left[number] += 1
                 self.table.arrivals += 1  # we are not idle all the while if we hand something on
-        self.table.add(ours, number, self.shard_of)
-        if len(self._strays) > LOT:
-            self.flush()
+        return ours
 
     def _new_number(self) -> int:
         self._numbers += 1
@@ -211,19 +253,24 @@ class Frontier:
 
     # ---- tidying
 
-    def tidy(self, shard: int) -> None:
-        """Remove batches that are all settled; when many remain, the smallest become one (new file first)."""
+    def tidy(self, shard: int) -> bool:
+        """Remove batches that are all settled; when many remain, the smallest become one (new file first).
+
+        False if there is more to read, or to write anew, before anything may be removed.
+        """
         if self.queued:  # what mixes two batches is written before they may go
             self.flush()
-        self._make_safe()
+        if not self._make_safe():
+            return False
         self._write_again(shard)
         left = self.table.left
-        kept = sorted((number for number in self._batches[shard].values() if left[number] > 0), key=left.__getitem__)
-        if len(kept) > MANY:
-            self._merge(shard, set(kept[: len(kept) // 2]))
+        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < LOT // 2), key=left.__getitem__)
+        if len(small) > MANY:
+            self._merge(shard, small[: len(small) // 2])
         for name, number in list(self._batches[shard].items()):
             if self._drop(shard, name, number):
                 del self._batches[shard][name], left[number]
+        return True
 
     def _drop(self, home: int, name: str, number: int) -> bool:
         """Remove a batch of which nothing is left, if we can be sure to be its owner: else another may count on it."""
@@ -232,16 +279,31 @@ class Frontier:
         self.files.drop(f"{folder(home)}/{name}")
         return True
 
-    def _make_safe(self) -> None:
+    def _make_safe(self) -> bool:
         """Write all that we inherited anew, under names of our own, before anything is removed from any folder.
 
         Its last owner may only be asleep in the middle of tidying, and remove the batches that it knew when it wakes.
-        What it was about to remove in one folder may stand in another by now, and seem to be there twice.
+        What it was about to remove in one folder may stand in another by now, and seem to be there twice. About a lot
+        is written at a time; False if there is more.
         """
-        for shard in sorted(self._unsafe):
-            self.read_inboxes([shard], fresh=True)
-            self._merge(shard, set(self._batches[shard].values()))
+        lines = 0
+        while self._unsafe and not self._unread and lines < LOT:
+            lines += self._write_anew(min(self._unsafe))
+        return not (self._unsafe or self._unread)
+
+    def _write_anew(self, shard: int) -> int:
+        """Write a lot of what others have left in a shard's folder; how many lines. Without any, the shard is safe."""
+        self.read_inboxes([shard], fresh=True)
+        lot = next(self._in_lots(self._of_others(shard)), [])
+        lines = sum(self.table.left[batch] for batch in lot)
+        self._merge(shard, lot)
+        if not lot and not self._unread:
             self._unsafe.discard(shard)
+        return lines
+
+    def _of_others(self, shard: int) -> list[int]:
+        """The batches in a folder that we have not written ourselves."""
+        return [number for name, number in self._batches[shard].items() if not name.startswith(self._mine)]
 
     def _write_again(self, shard: int) -> None:
         """Somebody else who believed to own this shard may have tidied it: what we count on must be in some file."""
@@ -252,12 +314,28 @@ class Frontier:
             for name in gone:
                 self.table.left.pop(self._batches[shard].pop(name), None)
 
-    def _merge(self, home: int, old: set[int]) -> None:
+    def _merge(self, home: int, old: Iterable[int]) -> None:
         """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
-        parts = in_parts(self.table.of_batches(old), LOT)
-        for _, name, part in self._write([(home, part) for part in parts]):
-            new = self._batches[home][name] = self._new_number()
-            self.table.rehome(part, old, new)
+        for lot in self._in_lots(old):
+            tries = self.table.of_batches(lot)
+            new = self._new_number()
+            for _, name, _ in self._write([(home, part) for part in in_parts(tries, LOT)]):
+                self._batches[home][name] = new
+            self.table.rehome(tries, lot, new)
+
+    def _in_lots(self, batches: Iterable[int]) -> Iterator[list[int]]:
+        """Batches that have something left, together as much as one may hold: only so much is in memory at a time."""
+        lot: list[int] = []
+        lines = 0
+        for batch, left in [(batch, self.table.left[batch]) for batch in batches]:
+            if lot and lines + left > LOT:
+                yield lot
+                lot, lines = [], 0
+            if left > 0:
+                lot.append(batch)
+                lines += left
+        if lot:
+            yield lot
 
     # ---- giving back
 
@@ -273,11 +351,13 @@ class Frontier:
         """
         shards, lost = self._batches.keys() & set(shards), set(lost)  # not those that were done before the mount went
         self.owned -= shards
+        self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
-        for task in self.table.of_batches(homes)[:1]:
-            self._merge(self._door(self.shard_of(task.url)), homes)
+        for lot in self._in_lots(homes):
+            for task in self.table.of_batches(lot)[:1]:
+                self._merge(self._door(self.shard_of(task.url)), lot)
         for shard in shards:
             for name, number in self._batches.get(shard, {}).items():
                 if shard not in lost:
@@ -289,11 +369,12 @@ class Frontier:
 
     def _sort(self, shards: set[int], lost: set[int]) -> None:
         """Write what waits in these shards into the folder of each; what is lost may be there already."""
-        lots: dict[int, list[Try]] = defaultdict(list)
-        for shard, batch, task in self.table.of_shards(shards):
-            if shard not in lost or batch not in self._batches[shard].values():
-                lots[shard].append(task)
-        self._write([(shard, part) for shard, lot in lots.items() for part in in_parts(lot, LOT)])
+        for part in in_parts(self.table.of_shards(shards), LOT):
+            lots: dict[int, list[Try]] = defaultdict(list)
+            for shard, batch, task in part:
+                if shard not in lost or batch not in self._batches[shard].values():
+                    lots[shard].append(task)
+            self._write(list(lots.items()))
 
     @property
     def queued(self) -> bool:
@@ -301,9 +382,20 @@ class Frontier:
         return bool(self._queue or self._strays or self.table.mixed)
 
 
+@lru_cache(maxsize=16_384)  # of a page's links many are on few hosts, and each is looked up several times
+def _shard(of: str, shards: int) -> int:
+    return urls.shard_of_key(urls.key(of), shards)
+
+
 def folder(shard: int) -> str:
     """Where a shard's batches are."""
     return f"frontier/{shard_name(shard)}"
+
+
+def lines_of(name: str) -> int:
+    """How many lines a batch has, as its name tells."""
+    lines = name.rpartition(".")[2]
+    return int(lines) if lines.isdecimal() else 0
 
 
 def all_of(results: Iterable[object]) -> None:
@@ -312,9 +404,9 @@ def all_of(results: Iterable[object]) -> None:
         pass
 
 
-def in_parts(tries: Iterable[Try], most: int) -> Iterator[list[Try]]:
+def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
     """Lists of at most so many."""
-    rest = iter(tries)
+    rest = iter(items)
     while part := list(islice(rest, most)):
         yield part
 
@@ -334,6 +426,7 @@ def _line(task: Try, now: float, wall: int) -> str:
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
 
 
+RETRY = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t(\d{1,3})\t(10|\d))?")
 
 

@@ -74,9 +74,10 @@ class House(Desk):
         if now - self._looked > self._patience_to_look() and not self.outcome:
             self._look()
             self._looked = time.monotonic()
+        self.frontier.read_on()
         if now >= self._next_tidy:
-            self._tidy()
-            self._next_tidy = time.monotonic() + TIDY
+            done = self._tidy()
+            self._next_tidy = time.monotonic() + TIDY if done else 0.0
         self._go_on()
         self._full.wait(0.05)
 
@@ -142,11 +143,11 @@ class House(Desk):
             self.shards.release(shard)
         self._leaving -= shards
 
-    def _tidy(self) -> None:
+    def _tidy(self) -> bool:
+        """Tidy all shards; False if there is more to do before, in a moment."""
         self.sync_records()
-        for shard in list(self.frontier.owned):
-            self.frontier.tidy(shard)
         self._count_elsewhere()
+        return all(map(self.frontier.tidy, list(self.frontier.owned)))
 
     def _count_elsewhere(self) -> None:
         """With a page limit, the pages of other machines and of earlier runs count too."""
@@ -205,8 +206,8 @@ class House(Desk):
             self.slate.drain(TOLD)
 
     def _is_idle(self) -> bool:
-        """Nothing waiting, in flight, queued or unflushed."""
-        return not (self.table.waiting or self._leaving or self._is_unflushed())
+        """Nothing unread, waiting, in flight, queued or unflushed."""
+        return not (self.frontier.unread or self.table.waiting or self._leaving or self._is_unflushed())
 
     def _is_unflushed(self) -> bool:
         return bool(self._done or self.frontier.queued or self.table.nearer)

@@ -41,6 +41,7 @@ GUILT = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
 PR_SET_PDEATHSIG = 1
+M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one for each visitor a worker took half as much again
 BACK = {
     AWAY: "the store is back",
     ROOM: "going on: there is room in the store again",
@@ -283,6 +284,8 @@ def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
     _slate = slate
     with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
     if os.getppid() != parent:
         os._exit(errors.STOPPED)
     raise_limits()

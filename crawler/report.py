@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from crawler.control import is_paused
-from crawler.frontier import folder
+from crawler.frontier import folder, lines_of
 from crawler.logs import many, printable
 from crawler.roster import ALIVE, ENDED, Facts, look
 from crawler.store import Store
@@ -50,8 +50,7 @@ def _sum(counters: list[Facts], name: str) -> Counter[str]:
 
 def _backlog(store: Store, shards: int) -> int:
     """The lines of all batches, as their names tell; settled ones that are not tidied away yet count too."""
-    names = (name for shard in range(shards) for name in store.files.names(folder(shard)))
-    return sum(int(lines) for lines in (name.rpartition(".")[2] for name in names) if lines.isdigit())
+    return sum(lines_of(name) for shard in range(shards) for name in store.files.names(folder(shard)))
 
 
 def as_text(found: dict[str, Any], verbose: bool = False) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,12 +24,15 @@ SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not 
 ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
 TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
+# Rows stand in the order in which they came, and are taken in about that order: of all that is known only the index of
+# keys is read here and there, so it is small. One transaction that never ends: the table goes with its process, and at
+# the end of each SQLite would look through its whole cache.
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-PRAGMA cache_size = -24000;
-CREATE TABLE task(key TEXT PRIMARY KEY, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
-                  rank INT, batch INT, url TEXT, hops INT, priority INT) WITHOUT ROWID;
+PRAGMA cache_size = -16000;
+CREATE TABLE task(key BLOB UNIQUE, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
+                  rank INT, batch INT, url TEXT, hops INT, priority INT);
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
 CREATE INDEX task_later ON task(due) WHERE state = 1;
 CREATE INDEX task_retry ON task(host) WHERE state = 1;
@@ -39,6 +42,7 @@ CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, served 
                   busy INT, met INT, kept INT, past INT) WITHOUT ROWID;
 CREATE INDEX host_resting ON host(due) WHERE state = 1;
 CREATE INDEX host_ready ON host(served) WHERE state = 2;
+BEGIN;
 """
 
 
@@ -102,45 +106,46 @@ class Table:
     @locked
     def add(self, tries: Iterable[Try], batch: int, shard_of: Callable[[str], int]) -> None:
         """Take in the URLs of a batch; the ones that are known already do not count for it."""
-        self._db.execute("BEGIN")
-        try:
-            for task in tries:
-                self._add(task, batch, shard_of)
-        finally:
-            self._db.execute("COMMIT")
+        hosts = {}
+        for task in tries:
+            shard = shard_of(task.url)
+            if self._add(task, batch, shard):
+                hosts[urls.host(task.url)] = shard
+        for host, shard in hosts.items():
+            self._wake(host, shard)
 
     @locked
     def remember(self, past: list[tuple[str, int, int]]) -> None:
         """Note (host, shard, folders) of hosts that others may have settled pages of: they are to be met anew."""
         self.gains += 1
         note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
-        self._db.execute("BEGIN")
         self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?) {note}", past)
-        self._db.execute("COMMIT")
 
-    def _add(self, task: Try, batch: int, shard_of: Callable[[str], int]) -> None:
-        key = urls.key(task.url)
+    def _add(self, task: Try, batch: int, shard: int) -> bool:
+        """Whether it was not known yet."""
+        key = key_of(task.url)
+        if self._insert(key, task, batch, shard):
+            return True
         row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            self._insert(key, task, batch, shard_of(task.url))
-        elif row[0] == SETTLED:
+        if row[0] == SETTLED:
             self._come_nearer(key, task, batch, row[1])
         elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and (task.depth, task.attempt) == row[1:3]):
             self._renew(key, task, batch, *row)  # equal news of a retry: the batch that mixes two takes their place
+        return False
 
-    def _insert(self, key: str, task: Try, batch: int, shard: int) -> None:
-        host = urls.host(task.url)
+    def _insert(self, key: bytes, task: Try, batch: int, shard: int) -> bool:
         state = HELD if shard in self.held else LATER if task.due else WAITING
-        rank = self._rank(task)
-        values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch)
+        values = (key, shard, urls.host(task.url), state, task.depth, task.attempt, task.due, self._rank(task), batch)
         more = (task.url, task.hops, task.priority)
-        self._db.execute("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values + more)
+        insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        if not self._db.execute(insert, values + more).rowcount:
+            return False
         self.left[batch] += 1
         self.waiting += 1
         self.arrivals += 1
-        self._wake(host, shard)
+        return True
 
-    def _come_nearer(self, key: str, task: Try, batch: int, depth: int | None) -> None:
+    def _come_nearer(self, key: bytes, task: Try, batch: int, depth: int | None) -> None:
         if self.relax and (depth is None or task.depth < depth):
             self._db.execute("UPDATE task SET depth = ? WHERE key = ?", (task.depth, key))
             self._note_nearer(task, batch)
@@ -151,7 +156,7 @@ class Table:
         self.left[batch] += 1
         self.arrivals += 1
 
-    def _renew(self, key: str, task: Try, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
+    def _renew(self, key: bytes, task: Try, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
         """The batch with the better news of a URL becomes its home: the old one may go before it is settled.
 
         When one batch knows the smaller depth and the other the higher attempt, a third will know both.
@@ -171,10 +176,10 @@ class Table:
         self.left[home] += 1
         self.arrivals += 1
 
-    def _is_held(self, key: str) -> bool:
+    def _is_held(self, key: bytes) -> bool:
         return bool(self.held) and self._shard(key) in self.held
 
-    def _shard(self, key: str) -> int:
+    def _shard(self, key: bytes) -> int:
         return int(self._db.execute("SELECT shard FROM task WHERE key = ?", (key,)).fetchone()[0])
 
     def _rank(self, task: Try) -> int:
@@ -291,7 +296,7 @@ class Table:
     @locked
     def put_back(self, url: str) -> None:
         """A URL that was taken but not asked waits again."""
-        key = urls.key(url)
+        key = key_of(url)
         if self._db.execute("SELECT 1 FROM task WHERE key = ? AND state = 2", (key,)).fetchone():
             state = HELD if self._is_held(key) else WAITING
             self._db.execute("UPDATE task SET state = ? WHERE key = ?", (state, key))
@@ -325,8 +330,7 @@ class Table:
 
         If shards became ours since the listing (there are more `gains`), it does not tell all: the host is met again.
         """
-        self._db.execute("BEGIN")
-        for key in filter(ours, settled):
+        for key in map(bytes.fromhex, filter(ours, settled)):
             row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
@@ -336,12 +340,11 @@ class Table:
                     self._note_nearer(Try(row[1], row[2]), row[4])
         if gains in (None, self.gains):
             self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
-        self._db.execute("COMMIT")
 
     @locked
     def settle(self, task: Try, kept: bool, links: bool = True) -> None:
         """A URL has its record (`kept`: with a page; `links`: it may have some) or refusal: it leaves the frontier."""
-        key = urls.key(task.url)
+        key = key_of(task.url)
         row = self._db.execute("SELECT state, batch, depth FROM task WHERE key = ?", (key,)).fetchone()
         if row and row[0] != SETTLED:
             self._settle(key, *row[:2])
@@ -350,7 +353,7 @@ class Table:
         if kept:
             self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(task.url),))
 
-    def _settle(self, key: str, state: int, batch: int) -> None:
+    def _settle(self, key: bytes, state: int, batch: int) -> None:
         self._db.execute("UPDATE task SET state = ?, url = NULL WHERE key = ?", (SETTLED, key))
         self.left[batch] -= 1
         self.waiting -= 1
@@ -381,27 +384,34 @@ class Table:
         return found
 
     @locked
-    def rehome(self, tries: Iterable[Try], old: set[int], new: int) -> None:
-        """What is not settled of these, and still counted for the old batches, is in the new one."""
-        tries = set(tries)
+    def rehome(self, tries: Iterable[Try], old: Iterable[int], new: int) -> None:
+        """These were all that the old batches had left; what is not settled of them meanwhile is in the new one."""
+        old, tries = set(old), set(tries) if self.nearer else ()
         for place, (task, batch) in enumerate(self.nearer):
             if batch in old and task in tries:
                 self.nearer[place] = task, new
                 self.left[batch] -= 1
                 self.left[new] += 1
-        for task in tries:
-            key = urls.key(task.url)
-            row = self._db.execute("SELECT batch FROM task WHERE key = ? AND state < 4", (key,)).fetchone()
-            if row and row[0] in old:
-                self._db.execute("UPDATE task SET batch = ? WHERE key = ?", (new, key))
-                self.left[row[0]] -= 1
-                self.left[new] += 1
+        for batch in old:
+            moved = self._db.execute("UPDATE task SET batch = ? WHERE batch = ? AND state < 4", (new, batch)).rowcount
+            self.left[batch] -= moved
+            self.left[new] += moved
+
+    def of_shards(self, shards: Iterable[int]) -> Iterator[tuple[int, int, Try]]:
+        """(shard, batch, URL) of all that is not settled in these shards now, wherever it stands, shard by shard.
+
+        They are sorted before the first is given, so that the table may change, and few are in memory at a time.
+        """
+        query = f"SELECT shard, batch, {TRY} FROM task WHERE state < 4 AND shard IN ({listed(shards)}) ORDER BY shard"
+        with self.lock:
+            rows = self._db.execute(query)
+        while some := self._fetch(rows):
+            for shard, batch, *task in some:
+                yield shard, batch, Try(*task)
 
     @locked
-    def of_shards(self, shards: Iterable[int]) -> list[tuple[int, int, Try]]:
-        """(shard, batch, URL) of all that is not settled in these shards, wherever it stands."""
-        rows = self._db.execute(f"SELECT shard, batch, {TRY} FROM task WHERE state < 4 AND shard IN ({listed(shards)})")
-        return [(shard, batch, Try(*task)) for shard, batch, *task in rows]
+    def _fetch(self, rows: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+        return rows.fetchmany(1000)
 
     @locked
     def hold(self, shards: Iterable[int]) -> None:
@@ -412,7 +422,7 @@ class Table:
     @locked
     def is_taken(self, url: str) -> bool:
         """Whether a URL is taken and not settled yet."""
-        row = self._db.execute("SELECT state FROM task WHERE key = ?", (urls.key(url),)).fetchone()
+        row = self._db.execute("SELECT state FROM task WHERE key = ?", (key_of(url),)).fetchone()
         return row is not None and bool(row[0] == TAKEN)
 
     @locked
@@ -458,6 +468,11 @@ class Table:
         host = self._db.execute("SELECT min(due) FROM host WHERE state = 1").fetchone()[0]
         task = self._db.execute("SELECT min(due) FROM task WHERE state = 1").fetchone()[0]
         return float(min(due - now for due in (host, task, now + 3600.0) if due is not None))
+
+
+def key_of(url: str) -> bytes:
+    """A URL's key as the table has it: half as long."""
+    return bytes.fromhex(urls.key(url))
 
 
 def listed(shards: Iterable[int]) -> str:

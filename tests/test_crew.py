@@ -67,6 +67,7 @@ class Crew(RuleBasedStateMachine):
         for _ in range(4):
             for worker in self.crew:
                 self.look(worker)
+                read_all(worker)
         for worker in self.crew:
             for shard in list(worker.owned):
                 tidy(worker, shard, 1)
@@ -168,6 +169,11 @@ class Crew(RuleBasedStateMachine):
         assert self.model <= found, self.model - found
 
 
+def read_all(worker: Frontier) -> None:
+    while worker.unread:
+        worker.read_on()
+
+
 def tidy(worker: Frontier, shard: int, most: int) -> None:
     """Tidy a shard in which more than so many batches are many."""
     with pytest.MonkeyPatch.context() as patch:
@@ -179,6 +185,27 @@ def tidy(worker: Frontier, shard: int, most: int) -> None:
 FIND = (Phase.explicit, Phase.reuse, Phase.generate)
 Crew.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, phases=FIND)
 TestNothingIsLostBetweenWorkers = Crew.TestCase
+
+
+class CrewInSmallLots(Crew):
+    """The same where four lines are more than is read, or written anew, at a time."""
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(frontier_module, "LOT", 4)
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+    @rule(number=st.integers(0, 2))
+    def read_on(self, number: int) -> None:
+        self.crew[number].read_on()
+
+
+CrewInSmallLots.TestCase.settings = Crew.TestCase.settings
+TestNothingIsLostBetweenWorkersInSmallLots = CrewInSmallLots.TestCase
 
 
 # ---- the same, one danger at a time

@@ -96,9 +96,15 @@ def tidy(owner: Frontier, shard: int, most: int) -> None:
         owner.tidy(shard)
 
 
+def read_all(owner: Frontier) -> Frontier:
+    while owner.unread:
+        owner.read_on()
+    return owner
+
+
 def on_disk(root: Path) -> dict[str, Try]:
     """What a new owner of all shards finds waiting."""
-    found = owner_of(root, "new")
+    found = read_all(owner_of(root, "new"))
     numbers = [number for batches in found._batches.values() for number in batches.values()]
     return {task.url: task for task in found.table.of_batches(numbers)}
 
@@ -345,8 +351,27 @@ class Life(RuleBasedStateMachine):
         assert table.taken == len(self.taken)
 
 
+class LifeInSmallLots(Life):
+    """The same where four lines are more than is read, or written anew, at a time."""
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(frontier_module, "LOT", 4)
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+    @rule()
+    def read_on(self) -> None:
+        self.mine.read_on()
+
+
 Life.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+LifeInSmallLots.TestCase.settings = Life.TestCase.settings
 TestNothingIsLostWhateverHappens = Life.TestCase
+TestNothingIsLostInSmallLots = LifeInSmallLots.TestCase
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -437,6 +462,114 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
     mine.tidy(mine.shard_of(A))
     assert len(list(root.glob("frontier/*/*"))) < 35
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
+
+
+def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    mine = owner_of(root)
+    for number in range(4):
+        add(mine, *(Try(f"{A}{number}/{page}") for page in range(5)))
+    names = set(root.glob("frontier/*/*"))
+    tidy(mine, mine.shard_of(A), most=1)
+    assert set(root.glob("frontier/*/*")) == names
+    for number in range(4):
+        mine.table.settle(Try(f"{A}{number}/0"), kept=True)
+    tidy(mine, mine.shard_of(A), most=1)
+    assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
+
+
+# ---- a large inbox
+
+
+@pytest.fixture
+def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store in which ten lots wait, the last one with a retry."""
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    giver = frontier_of(root, "giver")
+    for number in range(10):
+        add(giver, *(Try(f"{A}{number}/{page}") for page in range(10)))
+    add(giver, Try(A, 0, 1, time.monotonic() + 1000))
+    return root
+
+
+def test_a_large_inbox_is_read_a_lot_at_a_time_and_what_is_read_can_be_taken(large: Path) -> None:
+    mine = owner_of(large)
+    assert mine.unread
+    assert mine.table.waiting == 11, "a lot, and the retry"
+    assert mine.take()
+    mine.read_on()
+    assert mine.table.waiting == 21
+    assert read_all(mine).table.waiting == 101
+
+
+def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: Path) -> None:
+    mine = owner_of(large)
+    assert mine.table.next_retry("a.example") > time.monotonic() + 900
+    taken = take_all(read_all(mine).table)
+    assert len(taken) == 100
+    assert A not in taken
+
+
+def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
+    mine = owner_of(large)
+    for url in take_all(mine.table):
+        mine.table.settle(Try(url), kept=True)
+    shard = mine.shard_of(A)
+    assert not mine.tidy(shard)
+    assert len(list(large.glob("frontier/*/*"))) == 11
+    assert read_all(mine).tidy(shard)
+    assert len(list(large.glob("frontier/*/*"))) == 10
+
+
+def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: Path) -> None:
+    mine = owner_of(large)
+    mine.hold([0, 1])
+    mine.disown([0, 1])
+    assert not mine.unread
+    assert mine.table.waiting == 0
+    assert len(on_disk(large)) == 101
+
+
+def test_what_a_dead_worker_had_is_all_read_before_any_of_it_is_written_anew(large: Path) -> None:
+    heir = frontier_of(large, "heir")
+    heir.own([0, 1], inherited=[0, 1])
+    for shard in (0, 1):
+        assert not heir.tidy(shard)
+    assert heir.table.waiting == 11, "as much as was read at first"
+    assert not list(large.glob("frontier/*/heir-*"))
+
+
+def test_what_a_dead_worker_had_is_written_anew_a_lot_at_a_time(large: Path) -> None:
+    heir = frontier_of(large, "heir")
+    heir.own([0, 1], inherited=[0, 1])
+    read_all(heir)
+    rounds = 0
+    while not heir.tidy(heir.shard_of(A)):
+        assert len(list(large.glob("frontier/*/giver-*"))) == 11, "nothing is removed before all of it is written"
+        rounds += 1
+    assert rounds >= 10
+    assert {path.name.partition("-")[0] for path in large.glob("frontier/*/*")} == {"heir"}
+    assert len(on_disk(large)) == 101
+
+
+def test_a_worker_is_not_idle_while_it_has_batches_to_read(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    house = home().house
+    house.frontier.own([0, 1])
+    add(frontier_of(root, "giver"), *(Try(f"{A}{page}") for page in range(10)))
+    add(frontier_of(root, "giver"), *(Try(f"{A}{page}") for page in range(10)))
+    assert house._is_idle()
+    house.frontier.read_inboxes([0, 1], fresh=True)
+    for page in range(10):
+        house.table.settle(Try(f"{A}{page}"), kept=True)
+    assert house.table.waiting == 0
+    assert not house._is_idle()
+    house.frontier.read_on()
+    assert house._is_idle()
 
 
 def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch(root: Path) -> None:

@@ -1,7 +1,8 @@
 """Growth: what a page costs when few and when very many URLs are known, and what it takes to resume with them.
 
 One worker crawls an endless web, so all that is known is in one table. At each size its CPU seconds, pages and memory
-are noted over a window of pages; then everything is killed and started again on the same store.
+are noted over a window of pages; then everything is killed and started again on the same store, and `status` and
+`explain` are asked while it works.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from crawler.pulses import read_counters
 SIZES = (10_000, 100_000, 1_000_000)  # known URLs
 QUICK = (5_000, 20_000, 100_000)
 WINDOW = 2_000  # pages over which the cost is taken, beginning at each size
+PROJECT = Path(__file__).parents[2]
 THREADS = 16
 LIMIT = 1800.0  # seconds that any single step may take
 
@@ -78,13 +80,19 @@ class Growth:
 
 def measure(folder: Path, quick: bool = False, show: Callable[[str], None] = print) -> Growth:
     """Crawl in a new store below `folder`, kill it at the largest size, and resume."""
-    root = folder / "store"
+    root = folder.absolute() / "store"
     with endless.serve() as web:
         with _crawler(web, root, folder / "growth.log") as run:
             sizes = [_at_size(web, run, known, show) for known in (QUICK if quick else SIZES)]
             waiting = _waiting(root, run)
         web.asked.value = 0
-        return Growth(sizes, _resume(web, root, folder / "resume.log", waiting))
+        resume = _resume(web, root, folder / "resume.log", waiting)
+    show(
+        f"resume with {waiting:,} waiting: first page after {resume.first_page:.1f} s, all loaded after "
+        f"{resume.loaded:.1f} s ({resume.cpu:.1f} CPU s), {resume.peak >> 20} MB at the peak; "
+        f"status {resume.status:.2f} s, explain {resume.explain:.2f} s"
+    )
+    return Growth(sizes, resume)
 
 
 @contextmanager
@@ -95,7 +103,7 @@ def _crawler(web: endless.Endless, root: Path, log: Path) -> Iterator[int]:
     for setting in (*settings, f"connect_to=['::127.0.0.1:{web.port}']"):
         command += ["-s", setting]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, cwd=PROJECT)
     try:
         yield process.pid
     finally:
@@ -133,7 +141,7 @@ def _resume(web: endless.Endless, root: Path, log: Path, waiting: int) -> Resume
 
 def _seconds(*arguments: str) -> float:
     began = time.monotonic()
-    subprocess.run([sys.executable, "-m", "crawler", *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "crawler", *arguments], check=True, stdout=subprocess.DEVNULL, cwd=PROJECT)
     return time.monotonic() - began
 
 
