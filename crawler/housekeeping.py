@@ -32,7 +32,8 @@ class House(Desk):
     def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
         super().__init__(store, settings, seeds, slate, row, machine)
         self._leaving: set[int] = set()
-        self._looked = self._next_tidy = self._next_measure = 0.0
+        self._looked = self._next_measure = 0.0
+        self._next_tidy = time.monotonic() + TIDY
         self._looks = 0
         self._vouched, self._thorough = -1, False
         self._parent = os.getppid()
@@ -129,7 +130,8 @@ class House(Desk):
         """Shards are ours: know which hosts others have asked before any of their URLs can be taken."""
         inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
         self.frontier.own(gained, inherited, self.store.past())
-        self._next_tidy = 0.0  # what was inherited is written anew at once
+        if inherited:
+            self._next_tidy = 0.0  # it is written anew at once
 
     def _give_back(self, shards: set[int]) -> None:
         if not shards:
@@ -137,7 +139,7 @@ class House(Desk):
         self.flush()
         self._bring_nearer()
         self.sync_records()
-        self.frontier.disown(shards, [shard for shard in shards if not self.shards.owns(shard)])
+        self.frontier.disown(shards, shards - self.shards.own_still(shards))
         for shard in shards:
             self.shards.release(shard)
         self._leaving -= shards
