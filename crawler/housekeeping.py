@@ -145,6 +145,7 @@ class House(Desk):
         self._leaving -= shards
 
     def _tidy(self) -> None:
+        self.files.let_go()  # now and then: what a user has moved must not be held on to
         self.sync_records()
         for shard in list(self.frontier.owned):
             self.frontier.tidy(shard)
