@@ -186,7 +186,13 @@ class House(Desk):
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""
-        return not self.paused and (not self.shards.pulse.idle or self.shards.all_idle())
+        if self.paused:
+            return False
+        return not self.shards.pulse.idle or self.shards.all_idle() or self._is_all_done_here()
+
+    def _is_all_done_here(self) -> bool:
+        """Whether nothing waits on this machine and no other is at work: nobody needs a pulse to tell us."""
+        return self.shards.crowd_at_work() == self.slate.workers and not self.slate.total("waiting")
 
     def _beat(self) -> None:
         arrivals = self.table.arrivals  # before we look whether we are idle: what comes now must not be counted as done
