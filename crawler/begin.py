@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
 PATIENCE = 60.0  # seconds for another machine to make the store
 FEW = 1000  # URLs that are looked up one by one
+AT_ONCE = 16  # batches that are written at a time
 
 
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
@@ -193,8 +195,6 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
 
     How many of them were not there yet.
     """
-    frontier = Frontier(store.files, settings)
-    frontier.doors = doors(read_owners(store.files, settings.shards))
     added = 0
     known = set(store.files.names("seeds"))
     for part in in_parts(map(Try, _spelled(seeds, settings)), 20_000):
@@ -202,8 +202,16 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
         if name not in known:
             store.add_seeds((task.url for task in part), name + NEW)
             added += len(part)
-    for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
-        frontier.hand_over(Try(seed) for seed in marked)
-        frontier.flush()
-        store.seeds_are_handed_over(name)
+    _hand_over(store, settings)
     return added
+
+
+def _hand_over(store: Store, settings: Settings) -> None:
+    """Hand over the seeds that are marked, to many shards at a time: a mount answers so many in the time of one."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        frontier = Frontier(store.files, settings, pool.map)
+        frontier.doors = doors(read_owners(store.files, settings.shards))
+        for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
+            frontier.hand_over(Try(seed) for seed in marked)
+            frontier.flush()
+            store.seeds_are_handed_over(name)

@@ -65,6 +65,7 @@ class Desk:
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
         self._descriptors = room.files_for(slate.threads)
+        self.files.hold = room.places_for(slate.threads)
         lock = threading.RLock()
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
         self._scouted = False
@@ -228,6 +229,7 @@ class Desk:
     def _can_open(self) -> bool:
         """Whether all visitors could have what they need to ask, at once."""
         self.let_go()
+        self.files.let_go()
         return room.can_open(self._descriptors)
 
     def be_equipped(self) -> None:

@@ -36,6 +36,8 @@ class Files:
         self.root = str(root)
         self.me = me
         self.durable = durable
+        self.hold = 0  # folders that may be kept open for the next file in them
+        self._held: dict[str, int] = {}
 
     def share_mode(self) -> None:
         """Make what this process writes as open to others as the store's own folder is.
@@ -49,11 +51,25 @@ class Files:
         """Write a file so that it appears whole, under `name`, or not at all."""
         with self._trouble(name):
             try:
-                with self._home(name) as (place, leaf):
-                    self._write(place, leaf, data)
+                if not self._write_where_held(name, data):
+                    with self._home(name) as (place, leaf):
+                        self._write(place, leaf, data)
             except OSError:
                 if not self._has_arrived(name, data):
                     raise
+
+    def _write_where_held(self, name: str, data: bytes) -> bool:
+        """Write into a folder that was kept open; False if none was, or it may be gone: then it is looked for anew."""
+        place = self._held.pop(_folder(name), None)  # out of the others' reach: nobody else can close it
+        if place is None:
+            return False
+        try:
+            self._write(place, _leaf(name), data)
+        except OSError:
+            os.close(place)
+            return False
+        self._leave(_folder(name), place)
+        return True
 
     def _write(self, place: int, leaf: str, data: bytes) -> None:
         temporary = self._new_name()
@@ -264,8 +280,26 @@ class Files:
             place = self._open_place(_folder(name))
         try:
             yield place, _leaf(name)
-        finally:
+        except BaseException:
             os.close(place)
+            raise
+        self._leave(_folder(name), place)
+
+    def _leave(self, folder: str, place: int) -> None:
+        """Close a folder, or keep it for the next file: on the way there each step may be a request to the server.
+
+        Only those of hosts and shards: what is written beside them, a pulse say, must fail when the mount is gone.
+        """
+        if len(self._held) >= self.hold:
+            self.let_go()
+        if not self.hold or "/" not in folder or self._held.setdefault(folder, place) != place:
+            os.close(place)
+
+    def let_go(self) -> None:
+        """Close the folders that were kept open: they may have been moved, or the mount is wanted back."""
+        while self._held:
+            with suppress(KeyError):  # another thread has the last one
+                os.close(self._held.popitem()[1])
 
     @contextmanager
     def _place(self, folder: str) -> Iterator[int]:

@@ -32,7 +32,8 @@ class House(Desk):
     def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
         super().__init__(store, settings, seeds, slate, row, machine)
         self._leaving: set[int] = set()
-        self._looked = self._next_tidy = self._next_measure = 0.0
+        self._looked = self._next_measure = 0.0
+        self._next_tidy = time.monotonic() + TIDY
         self._looks = 0
         self._vouched, self._thorough = -1, False
         self._parent = os.getppid()
@@ -130,7 +131,8 @@ class House(Desk):
         """Shards are ours: know which hosts others have asked before any of their URLs can be taken."""
         inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
         self.frontier.own(gained, inherited, self.store.past())
-        self._next_tidy = 0.0  # what was inherited is written anew at once
+        if inherited:
+            self._next_tidy = 0.0  # it is written anew at once
 
     def _give_back(self, shards: set[int]) -> None:
         if not shards:
@@ -138,13 +140,14 @@ class House(Desk):
         self.flush()
         self._bring_nearer()
         self.sync_records()
-        self.frontier.disown(shards, [shard for shard in shards if not self.shards.owns(shard)])
+        self.frontier.disown(shards, shards - self.shards.own_still(shards))
         for shard in shards:
             self.shards.release(shard)
         self._leaving -= shards
 
     def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to do before, in a moment."""
+        self.files.let_go()  # now and then: what a user has moved must not be held on to
         self.sync_records()
         self._count_elsewhere()
         return all(map(self.frontier.tidy, list(self.frontier.owned)))
@@ -184,7 +187,13 @@ class House(Desk):
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""
-        return not self.paused and (not self.shards.pulse.idle or self.shards.all_idle())
+        if self.paused:
+            return False
+        return not self.shards.pulse.idle or self.shards.all_idle() or self._is_all_done_here()
+
+    def _is_all_done_here(self) -> bool:
+        """Whether nothing waits on this machine and no other is at work: nobody needs a pulse to tell us."""
+        return self.shards.crowd_at_work() == self.slate.workers and not self.slate.total("waiting")
 
     def _beat(self) -> None:
         arrivals = self.table.arrivals  # before we look whether we are idle: what comes now must not be counted as done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from crawler.config import Settings
 from crawler.files import TOO_MANY, Files
 
 STANDING = 56  # files that a worker has open whoever is asked: its own, and for moments those of a flush
+PLACES = 512  # folders that are kept open at most: with more hosts than that at a time, few would be met again
 MORE = 1.25  # times what is set must be free before a machine goes on: else it would go back and forth
 
 
@@ -48,6 +50,13 @@ def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
 def files_for(threads: int) -> int:
     """How many files visitors may open at once: their sockets, and what curl and the resolver take for a while."""
     return 3 * threads + 8
+
+
+def places_for(threads: int) -> int:
+    """How many folders a worker may keep open: half of the files that nobody else needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = PLACES if soft == resource.RLIM_INFINITY else (soft - STANDING - files_for(threads)) // 2
+    return max(min(spare, PLACES), 0)
 
 
 def can_open(count: int) -> bool:

@@ -204,9 +204,11 @@ class Shards:
                 self.files.drop(f"shards/{shard_name(shard)}@{name}")
                 names.discard(name)
 
-    def owns(self, shard: int) -> bool:
-        """Whether a shard's name still says that it is ours."""
-        return self.files.get(f"shards/{shard_name(shard)}@{self.me}") is not None
+    def own_still(self, shards: set[int]) -> set[int]:
+        """Of these shards those whose names still say that they are ours, by a new listing."""
+        self.files.freshen("shards")
+        owners = read_owners(self.files, self.count)
+        return {shard for shard in shards if self.me in owners.get(shard, ())}
 
     # ---- the end
 

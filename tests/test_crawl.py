@@ -304,3 +304,9 @@ def test_the_corpus_is_read_with_unix_tools(tmp_path: Path) -> None:
         assert joined.isascii()
         assert len(joined.splitlines()) == 3, "cat links/*/* is a JSON Lines file"
         assert {json.loads(line)["url"] for line in joined.splitlines()} == w.urls()
+
+
+def test_workers_of_one_machine_need_no_pulse_to_know_that_all_are_idle(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.05), tmp_path) as w:
+        w.crawl("-s", "pulse=20m", "-s", "patience=2h", "-s", "spread=host")
+        assert w.differences() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -334,6 +335,75 @@ def test_a_writer_keeps_no_descriptor_whatever_becomes_of_it(tmp_path: Path) -> 
     with suppress(StoreError):
         files(tmp_path / "nowhere").put("README", b"")
     assert not before or len(os.listdir("/proc/self/fd")) == len(before)
+
+
+# ---- folders that are kept open
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Files]:
+    """Files of a store that may keep three folders open."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("open files are counted in /proc, which is not here")
+    store = files(made(tmp_path / "store"))
+    store.hold = 3
+    yield store
+    store.let_go()
+
+
+def test_the_way_to_a_folder_that_is_kept_open_is_not_walked_again(
+    keeper: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper.put("links/a.example/first", b"")
+    opened: list[str] = []
+    real = os.open
+
+    def note(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        opened.append(path)
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", note)
+    keeper.put("links/a.example/second", b"")
+    assert len(opened) == 1 and opened[0].startswith(".")
+
+
+def test_as_many_folders_are_kept_open_as_may_be_and_none_after_letting_go(keeper: Files) -> None:
+    before = open_files()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: keeper.put(f"links/{number % 50}.example/{number}", b"page"), range(400)))
+    assert before < open_files() <= before + 3 + 8  # each thread may be about to add one
+    keeper.let_go()
+    assert open_files() == before
+    assert all(keeper.get(f"links/{number % 50}.example/{number}") == b"page" for number in range(400))
+
+
+def test_a_folder_that_a_user_removes_while_it_is_kept_open_is_made_again(keeper: Files) -> None:
+    keeper.put("links/a.example/first", b"")
+    shutil.rmtree(f"{keeper.root}/links/a.example")
+    keeper.put("links/a.example/second", b"here")
+    assert keeper.get("links/a.example/second") == b"here"
+
+
+def test_a_folder_that_a_user_moves_is_held_on_to_only_until_it_is_let_go(keeper: Files, tmp_path: Path) -> None:
+    keeper.put("links/a.example/first", b"")
+    Path(f"{keeper.root}/links/a.example").rename(tmp_path / "moved")
+    keeper.let_go()
+    keeper.put("links/a.example/second", b"here")
+    assert keeper.get("links/a.example/second") == b"here"
+    assert os.listdir(tmp_path / "moved") == ["first"]
+
+
+def test_a_pulse_fails_when_the_mount_is_gone_whatever_is_kept_open(keeper: Files, tmp_path: Path) -> None:
+    for name in ("links/a.example/key", "workers/12ab@000007"):
+        keeper.put(name, b"")
+    Path(keeper.root).rename(tmp_path / "away")
+    Path(keeper.root).mkdir()
+    with pytest.raises(StoreAway):
+        keeper.put("workers/12ab@000008", b"")
 
 
 @pytest.mark.parametrize("name", ["../name", "links/../../name", "links/..", "links/a\0b", ".."])

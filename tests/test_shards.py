@@ -433,11 +433,11 @@ def test_a_shard_that_is_ours_without_our_knowing_is_taken_up(
 def test_a_shard_is_ours_only_as_long_as_its_name_says_so(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, bob, count=3)
-    assert {shard for shard in range(8) if ann.shards.owns(shard)} == ann.mine
+    assert ann.shards.own_still(set(range(8))) == ann.mine
     assert len(ann.mine) == 4
     lost = min(ann.mine)
     (world.root / "shards" / f"{lost:03d}@ann").rename(world.root / "shards" / f"{lost:03d}@bob")
-    assert not ann.shards.owns(lost)
+    assert ann.shards.own_still({lost}) == set()
     assert ann.shards.balance(ann.mine)[1] == [lost]
 
 

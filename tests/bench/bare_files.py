@@ -16,6 +16,7 @@ from pathlib import Path
 
 Pages = list[tuple[str, str, int, int]]
 NOUNS = ("htmls", "links")
+TEXT = memoryview(bytearray(b"a") * (1 << 24))  # of a page; its memory is there, or each write would come in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Keeper:
     def _put(self, folder: str, name: str, size: int) -> None:
         temporary = f"{folder}/.{name}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        os.write(descriptor, bytes(size))
+        os.write(descriptor, TEXT[:size])
         if self.sync:
             os.fsync(descriptor)
         os.close(descriptor)

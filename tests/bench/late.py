@@ -2,7 +2,7 @@
 
     python tests/bench/late.py ADDRESS PORT TO_PORT SECONDS
 
-`tc netem` does this in a kernel that has it; this works in every one, and costs a small part of a core.
+`tc netem` does this in a kernel that has it; this works in every one, and costs a part of a core.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-import time
-from queue import SimpleQueue
+from collections import deque
+from select import select
+from time import monotonic
 
 PIECE = 1 << 18
 
@@ -23,38 +24,26 @@ def serve(address: str, port: int, to_port: int, seconds: float) -> None:
         while True:
             near, _ = door.accept()
             far = socket.create_connection((address, to_port))
-            for one, other in ((near, far), (far, near)):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                pass_on(one, other, seconds)
+            threading.Thread(target=pass_on, args=(near, far, seconds), daemon=True).start()
 
 
-def pass_on(source: socket.socket, target: socket.socket, seconds: float) -> None:
-    """Pass on one direction: what is read is noted with its time, and goes when that is `seconds` ago."""
-    way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
-    threading.Thread(target=_read, args=(source, way, seconds), daemon=True).start()
-    threading.Thread(target=_send, args=(target, way), daemon=True).start()
-
-
-def _read(source: socket.socket, way: SimpleQueue[tuple[float, bytes]], seconds: float) -> None:
-    piece = b"."
-    while piece:
-        try:
-            piece = source.recv(PIECE)
-        except OSError:
-            piece = b""
-        way.put((time.monotonic() + seconds, piece))
-
-
-def _send(target: socket.socket, way: SimpleQueue[tuple[float, bytes]]) -> None:
-    while True:
-        due, piece = way.get()
-        if not piece:
-            return target.close()
-        time.sleep(max(due - time.monotonic(), 0.0))
-        try:
-            target.sendall(piece)
-        except OSError:
-            return target.close()
+def pass_on(near: socket.socket, far: socket.socket, seconds: float) -> None:
+    """Pass on what either end sends, until one has no more to say; what is read goes when it is `seconds` old."""
+    others = {near: far, far: near}
+    way: deque[tuple[float, socket.socket, bytes]] = deque()
+    for end in others:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with near, far:
+        while True:
+            ready, _, _ = select(others, [], [], max(way[0][0] - monotonic(), 0.0) if way else None)
+            for end in ready:
+                piece = end.recv(PIECE)
+                if not piece:
+                    return
+                way.append((monotonic() + seconds, others[end], piece))
+            while way and way[0][0] <= monotonic():
+                _, end, piece = way.popleft()
+                end.sendall(piece)
 
 
 if __name__ == "__main__":

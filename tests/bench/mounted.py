@@ -17,7 +17,7 @@ from operations import count, per_page, trace
 from servers import names, nginx
 
 HERE = Path(__file__).parent
-WORKERS, THREADS = 2, 16
+WORKERS, THREADS = 2, 32
 LATENCY = 0.0005  # seconds, each way
 TRIED = (1, 4, 16, 32)  # threads of a process of the bare loop; the best of them is compared
 SOME = 600  # pages for finding that out, and for counting operations, which strace makes slow
