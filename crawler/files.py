@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +38,9 @@ class Files:
         self.me = me
         self.durable = durable
         self.hold = 0  # folders that may be kept open for the next file in them
-        self._held: dict[str, int] = {}
+        self._held: dict[str, list[int]] = {}
+        self._holding = 0
+        self._lock = threading.Lock()
 
     def share_mode(self) -> None:
         """Make what this process writes as open to others as the store's own folder is.
@@ -60,7 +63,7 @@ class Files:
 
     def _write_where_held(self, name: str, data: bytes) -> bool:
         """Write into a folder that was kept open; False if none was, or it may be gone: then it is looked for anew."""
-        place = self._held.pop(_folder(name), None)  # out of the others' reach: nobody else can close it
+        place = self._take_held(_folder(name))
         if place is None:
             return False
         try:
@@ -285,21 +288,35 @@ class Files:
             raise
         self._leave(_folder(name), place)
 
+    def _take_held(self, folder: str) -> int | None:
+        """A descriptor that was kept open, out of the others' reach: nobody else can close it."""
+        with self._lock:
+            places = self._held.get(folder)
+            self._holding -= bool(places)
+            return places.pop() if places else None
+
     def _leave(self, folder: str, place: int) -> None:
         """Close a folder, or keep it for the next file: on the way there each step may be a request to the server.
 
         Only those of hosts and shards: what is written beside them, a pulse say, must fail when the mount is gone.
         """
-        if len(self._held) >= self.hold:
-            self.let_go()
-        if not self.hold or "/" not in folder or self._held.setdefault(folder, place) != place:
+        if not self.hold or "/" not in folder:
             os.close(place)
+            return
+        if self._holding >= self.hold:
+            self.let_go()
+        with self._lock:
+            self._held.setdefault(folder, []).append(place)
+            self._holding += 1
 
     def let_go(self) -> None:
         """Close the folders that were kept open: they may have been moved, or the mount is wanted back."""
-        while self._held:
-            with suppress(KeyError):  # another thread has the last one
-                os.close(self._held.popitem()[1])
+        with self._lock:
+            places = [place for held in self._held.values() for place in held]
+            self._held.clear()
+            self._holding = 0
+        for place in places:
+            os.close(place)
 
     @contextmanager
     def _place(self, folder: str) -> Iterator[int]:
