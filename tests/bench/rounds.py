@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from table import Row
 
 LIMIT = 900.0  # seconds after which a contender is ended
 TRACED = 1_000  # pages at most of the run whose operations are counted
+FORGOTTEN = 6.0  # seconds
 AGREE = 0.03  # of the pages: so many may a contender lack or have over
 TITLES = {
     "a": "case a: one site, by its links",
@@ -33,8 +35,7 @@ def rows(case: str, folder: Path, rounds: int, part: int = 1, only: str = "") ->
     """What a case costs each contender whose name contains `only`; of everything it takes one in `part`."""
     chosen = [one for one in contenders() if case in one.cases and only in one.name]
     costs: dict[str, list[Cost]] = {one.name: [] for one in chosen}
-    with served(case, folder, part) as (web, trusted):
-        turns = Turns(folder / "turn", trusted)
+    with served(case, folder, part) as (web, trusted), turns_in(folder, trusted) as turns:
         for number in range(rounds):
             for one in chosen:
                 costs[one.name].append(turns.take(one, web.part(one.most // part)))
@@ -68,11 +69,23 @@ def web_of(case: str, folder: Path, part: int = 1) -> Web:
     return makers[case]()
 
 
-class Turns:
-    """Gives each contender a fresh folder to write to, and removes it when its pages are counted."""
+@contextmanager
+def turns_in(folder: Path, trusted: Path | None) -> Iterator[Turns]:
+    """Turns whose folders are removed together at the end, and a while before the next begin.
 
-    def __init__(self, folder: Path, trusted: Path | None) -> None:
-        self.folder, self.trusted = folder, trusted
+    For some seconds ext4 does not use the inodes of what was removed again, and looks at each of them when it makes a
+    file: whoever came after a large folder was removed would pay for that.
+    """
+    yield Turns(folder / "turn", folder / "old", trusted)
+    shutil.rmtree(folder / "old", ignore_errors=True)
+    time.sleep(FORGOTTEN)
+
+
+class Turns:
+    """Gives each contender a fresh folder to write to."""
+
+    def __init__(self, folder: Path, old: Path, trusted: Path | None) -> None:
+        self.folder, self.old, self.trusted = folder, old, trusted
 
     def take(self, one: Contender, web: Web) -> Cost:
         """What it costs a contender to crawl a web; says so when it has not stored the pages that there are."""
@@ -99,11 +112,11 @@ class Turns:
 
     @contextmanager
     def _job(self, web: Web) -> Iterator[Job]:
-        """Not removed when it fails: its log says why."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Not put away when it fails: its log says why."""
         self.folder.mkdir()
         job = Job(web, self.folder / "out", self.folder / "seeds", self.folder / "urls", self.trusted)
         job.seeds.write_text("".join(f"{url}\n" for url in web.seeds))
         job.urls.write_text("".join(f"{url}\n" for url in web.urls()))
         yield job
-        shutil.rmtree(self.folder)
+        self.old.mkdir(exist_ok=True)
+        self.folder.rename(self.old / str(len(list(self.old.iterdir()))))
