@@ -209,6 +209,8 @@ class Frontier:
                 self._take_in(shard, name, from_lines(data))
             self._unread.pop()  # only now: while it is there, we are not idle
             lines += lines_of(name)
+            if len(self._strays) > LOT:
+                self.flush()
 
     @property
     def unread(self) -> bool:
@@ -232,8 +234,6 @@ class Frontier:
             self.table.add(self._ours(part, number), number, self.shard_of)
             if len(part) == AT_ONCE:
                 time.sleep(GIVE_WAY)
-        if len(self._strays) > LOT:
-            self.flush()
 
     def _ours(self, tries: list[Try], number: int) -> list[Try]:
         """Of what is in a batch, what is for us; the rest is put aside."""

@@ -112,7 +112,6 @@ def on_disk(root: Path) -> dict[str, Try]:
 MANY_URLS = r"""
 import re
 from pathlib import Path
-from crawler import urls
 from crawler.records import Try
 from crawler.table import Table
 table, peaks = Table(), []
@@ -121,7 +120,7 @@ def peak(): # not ru_maxrss: that of the process which started us counts there t
 for batch in range(10):
     numbers = range(batch * 20_000, (batch + 1) * 20_000)
     pages = (f"https://host{n % 500}.example/some/longer/path/page{n}.html" for n in numbers)
-    table.add(map(Try, sorted(pages, key=urls.key)), batch, lambda _: 0)  # in the order of the index: sooner done
+    table.add(map(Try, pages), batch, lambda _: 0)
     peaks.append(peak())
 assert all(table.take(0.0) for _ in range(400))
 print(table.waiting, peaks[4], peak())
@@ -530,6 +529,27 @@ def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: P
     assert not mine.unread
     assert mine.table.waiting == 0
     assert len(on_disk(large)) == 101
+
+
+def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_on_at_first(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    mine = frontier_of(root)
+    shard = mine.shard_of(A)
+    other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(url) != shard)
+    lines = to_lines([Try(A), *(Try(f"{other}{page}") for page in range(11))])
+    (root / f"frontier/00{shard}/someone-0000-000001.12").write_bytes(lines)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            mine.own([shard])
+    read_all(mine).flush()
+    mine.tidy(shard)
+    assert len(on_disk(root)) == 12
+    mine.table.settle(Try(A), kept=True)
+    mine.tidy(shard)
+    assert len(on_disk(root)) == 11
 
 
 def test_what_a_dead_worker_had_is_all_read_before_any_of_it_is_written_anew(large: Path) -> None:
