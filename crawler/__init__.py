@@ -7,7 +7,7 @@ next: it is the life of a URL.
     traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
     robots                                 pure: what robots.txt and robots tags say to us
     deadlines                              the end of a request from outside
-    logs, slate                            log lines; what workers show their supervisor, in shared memory
+    logs, slate, cores                     log lines; what workers show their supervisor; a core for each worker
     files, config                          what we ask of a mount, and nothing else; crawl.yaml
     politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk

@@ -66,10 +66,13 @@ class Desk:
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
         self._descriptors = room.files_for(slate.threads)
         self.files.hold = room.places_for(slate.threads)
-        lock = threading.RLock()
+        self._taking = threading.Lock()  # to look whether one may take, and to take
+        lock = threading.RLock()  # nobody keeps it while the table or the store is asked: all visitors come by here
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
+        self._told = self._asleep = 0  # how often there was news, and how many visitors sleep until there is some
         self._scouted = False
         self._full = threading.Event()  # as many pages wait for their record as there are visitors
+        self._settling = threading.Lock()
         self._done: list[Done] = []
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
@@ -82,6 +85,7 @@ class Desk:
         for kind in WANTS:
             slate.want(row, kind, "")  # of a worker that died in this row
         self.let_go: Callable[[], None] = lambda: None  # closes what is open only to save time
+        self.look_around: Callable[[], None] = lambda: None  # sees to where this process runs
         self._sure = True
         self._born = time.time()
         self._rate = Rate(time.monotonic())
@@ -90,26 +94,39 @@ class Desk:
 
     def take(self, visitor: int) -> tuple[Try, Host] | None:
         """1. The next URL that is due, or None after a short wait."""
-        with self._news:
+        told = self._told
+        with self._taking:
             must_wait = self.paused or self._must_wait()
             taken = None if must_wait else self.frontier.take()
             self._show_flying()
-            if taken is None:
-                self._wait_for_news(must_wait)
-                return None
-            self._news.notify()  # there may be more
+        if taken is None:
+            self._wait_for_news(must_wait, told)
+            return None
+        if self._asleep:
+            self._tell()  # there may be more
         task = taken[0]
         self.slate.fly(self.row, visitor, to_lines([task]).decode().strip())
         return taken
 
-    def _wait_for_news(self, must_wait: bool) -> None:
+    def _wait_for_news(self, must_wait: bool, told: int) -> None:
         """One visitor watches the clock for the next host that is due; the others sleep until they are called."""
-        if must_wait or self._scouted:
-            self._news.wait(0.2)
-            return
-        self._scouted = True
-        self._clock.wait(min(0.2, max(self.frontier.next_due(), 0.001)))
-        self._scouted = False
+        with self._news:
+            if self._told != told:
+                return
+            if must_wait or self._scouted:
+                self._asleep += 1
+                self._news.wait(0.2)
+                self._asleep -= 1
+                return
+            self._scouted = True
+            self._clock.wait(min(0.2, max(self.frontier.next_due(), 0.001)))
+            self._scouted = False
+
+    def _tell(self) -> None:
+        """Call one visitor who sleeps: if it finds something, it calls the next."""
+        with self._news:
+            self._told += 1
+            self._news.notify()
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
@@ -146,12 +163,13 @@ class Desk:
     def landed(self, visitor: int) -> None:
         """A visitor has nothing in hand."""
         self.slate.fly(self.row, visitor, "")
-        with self._news:
-            self._clock.notify()  # its host has a new time: the watch must be set again
+        if self._scouted:
+            with self._news:
+                self._clock.notify()  # its host has a new time: the watch must be set again
 
     def done(self, done: Done) -> None:
         """7. A page waits for its record."""
-        with self._news:
+        with self._settling:
             self._first_done = self._first_done or time.monotonic()
             self._done.append(done)
             if len(self._done) >= self.threads:
@@ -257,7 +275,7 @@ class Desk:
 
     def flush(self) -> None:
         """6 and 7 for a group of pages: links to their shards, all of it to the disk, then the records."""
-        with self._news:
+        with self._settling:
             done, self._done, self._first_done = self._done, [], 0.0
             self._full.clear()
         try:
@@ -267,17 +285,17 @@ class Desk:
             all_of(self._pool.map(self.files.settle, folders))
             all_of(self._pool.map(self._put_record, done))
         except StoreError:
-            with self._news:
+            with self._settling:
                 self._done = done + self._done
             raise
         for item in done:
             self._settle(item)
         if done:
             self.shards.trace.note(self.counters())
+        self._show_flying()
+        self._tell()
         with self._news:
-            self._show_flying()
-            self._clock.notify_all()
-            self._news.notify_all()
+            self._clock.notify()
 
     def _put_record(self, item: Done) -> None:
         self.store.put_record(item.task.url, to_json(item.record))

@@ -91,7 +91,9 @@ class House(Desk):
     def _flush_if_due(self) -> None:
         lot = QUICK if self.shards.any_idle() else LEISURE
         old = time.monotonic() - self._first_done > lot
-        if self._full.is_set() or self.outcome or self.slate.draining or (old and self._is_unflushed()):
+        # Where nothing else is known, the links of the page that waits are all that there may be to do.
+        last = bool(self._done) and self.table.waiting <= len(self._done)
+        if self._full.is_set() or last or self.outcome or self.slate.draining or (old and self._is_unflushed()):
             self.flush()
 
     def _look(self) -> None:
@@ -147,6 +149,7 @@ class House(Desk):
 
     def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to do before, in a moment."""
+        self.look_around()
         self.files.let_go()  # now and then: what a user has moved must not be held on to
         self.sync_records()
         self._count_elsewhere()

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from crawler import desk, errors, room
 from crawler.config import Settings
+from crawler.cores import Core
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, from_lines
@@ -342,7 +343,9 @@ def work(root: str, row: int, machine: str) -> str:
     files.durable = settings.durable
     patiently(files.share_mode)
     seeds = Seeds(store, settings)
+    core = Core(row, machine)  # before the worker has threads: they stay with the one that starts them
     house = House(store, settings, seeds, _slate, row, machine)
+    house.look_around = core.look
     Worker(store, settings, house, seeds).run(_slate.threads)
     if house.error:
         raise house.error

@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate"],
+    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores"],
     ["records"],
     ["urls", "charset", "terms", "robots", "deadlines"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
@@ -51,6 +51,7 @@ TOUCHES_FILES = {
     "doctor_mount": "what the kernel says of mounts",
     "demo": "the folder of the demonstration",
     "machine": "what the kernel says of memory",
+    "cores": "what the kernel says of this process",
     "room": "whether this process may open files",
     "web_server": "the server's log",
     "web_expected": "the store, read as a user's script would",
