@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from crawler import room, urls
 from crawler.config import Settings
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
-from crawler.frontier import Frontier, all_of, to_lines
+from crawler.frontier import Frontier, all_of, in_parts, to_lines
 from crawler.logs import log
 from crawler.records import Failure, Try
 from crawler.room import Want
@@ -29,6 +29,7 @@ from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
 COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
+WRITERS = 8  # of the records of a flush
 RETRY = 0.5  # seconds until what the store could not do is tried again
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"  # how a worker ends
 
@@ -190,7 +191,7 @@ class Desk:
 
     def dismiss(self, task: Try) -> None:
         """A URL has brought what it was asked for, and leaves the frontier without a record: an errand."""
-        self.table.settle(task, kept=False, links=False)
+        self.table.settle([task], kept=False, links=False)
 
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
@@ -198,7 +199,7 @@ class Desk:
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
             self._refusals[failure.reason] += 1
-        self.table.settle(task, kept=False, links=False)
+        self.table.settle([task], kept=False, links=False)
         self.count("refusals")
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
         log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
@@ -283,13 +284,12 @@ class Desk:
             self.frontier.flush()
             folders = {f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]}
             all_of(self._pool.map(self.files.settle, folders))
-            all_of(self._pool.map(self._put_record, done))
+            all_of(self._pool.map(self._put_records, in_parts(done, -(-len(done) // WRITERS) or 1)))
         except StoreError:
             with self._settling:
                 self._done = done + self._done
             raise
-        for item in done:
-            self._settle(item)
+        self._settle(done)
         if done:
             self.shards.trace.note(self.counters())
         self._show_flying()
@@ -297,25 +297,26 @@ class Desk:
         with self._news:
             self._clock.notify()
 
-    def _put_record(self, item: Done) -> None:
-        self.store.put_record(item.task.url, to_json(item.record))
+    def _put_records(self, done: Iterable[Done]) -> None:
+        for item in done:
+            self.store.put_record(item.task.url, to_json(item.record))
 
-    def _settle(self, item: Done) -> None:
+    def _settle(self, done: list[Done]) -> None:
         with self.table.lock:
-            self._unsynced.add(f"links/{urls.host(item.task.url)}")
-        if item.record["sha224"]:
-            self.count("pages")
-            self.count("bytes", item.bytes)
-        else:
-            self.count("sitemaps" if item.record.get("sitemap") else "redirects")
-        self.table.settle(item.task, kept=bool(item.record["sha224"]))
-        facts = {
-            "event": "page",
-            "url": item.task.url,
-            "status": item.record["status"],
-            "links": len(item.record["links"]),
-        }
-        log.debug("%s %s", item.record["status"], item.task.url, extra=facts)
+            self._unsynced.update(f"links/{urls.host(item.task.url)}" for item in done)
+        pages = [item for item in done if item.record["sha224"]]
+        others = [item for item in done if not item.record["sha224"]]
+        sitemaps = sum(bool(item.record.get("sitemap")) for item in others)
+        self.count("pages", len(pages))
+        self.count("bytes", sum(item.bytes for item in pages))
+        self.count("sitemaps", sitemaps)
+        self.count("redirects", len(others) - sitemaps)
+        self.table.settle([item.task for item in pages], kept=True)
+        self.table.settle([item.task for item in others], kept=False)
+        for item in done if log.isEnabledFor(logging.DEBUG) else ():
+            url, status = item.task.url, item.record["status"]
+            facts = {"event": "page", "url": url, "status": status, "links": len(item.record["links"])}
+            log.debug("%s %s", status, url, extra=facts)
 
     def _bring_nearer(self) -> None:
         """With a depth limit, a page that turns out to be nearer to a seed hands its links over again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from crawler.records import Try
 WAITING, LATER, TAKEN, HELD, SETTLED = range(5)  # of a task; held: its shard is being given back
 EMPTY, RESTING, READY, BUSY = range(4)  # of a host
 SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
+VARIABLES = 500  # in one statement; old versions of SQLite take 999
 ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
 TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
@@ -264,8 +265,7 @@ class Table:
             rows = self._db.execute(
                 "SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)
             ).fetchall()
-            for row in rows:
-                self._settle(*row)
+            self._settle(rows)
             self.cut += len(rows)
         state = EMPTY if kept >= self.max_per_host else RESTING
         self._db.execute("UPDATE host SET state = ?, due = ? WHERE host = ?", (state, now + 0.5, host))
@@ -335,29 +335,39 @@ class Table:
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
             elif row[0] != SETTLED:
-                self._settle(key, row[0], row[4])
+                self._settle([(key, row[0], row[4])])
                 if self.relax:
                     self._note_nearer(Try(row[1], row[2]), row[4])
         if gains in (None, self.gains):
             self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
 
     @locked
-    def settle(self, task: Try, kept: bool, links: bool = True) -> None:
-        """A URL has its record (`kept`: with a page; `links`: it may have some) or refusal: it leaves the frontier."""
-        key = key_of(task.url)
-        row = self._db.execute("SELECT state, batch, depth FROM task WHERE key = ?", (key,)).fetchone()
-        if row and row[0] != SETTLED:
-            self._settle(key, *row[:2])
-            if links and self.relax and row[2] < task.depth:  # found to be nearer while it was in flight
-                self._note_nearer(Try(task.url, row[2]), row[1])
+    def settle(self, tasks: Sequence[Try], kept: bool, links: bool = True) -> None:
+        """URLs have their records (`kept`: with a page; `links`: they may have some) or refusals: they are done."""
+        for start in range(0, len(tasks), VARIABLES):
+            self._settle_some(tasks[start : start + VARIABLES], links)
         if kept:
-            self._db.execute("UPDATE host SET kept = kept + 1 WHERE host = ?", (urls.host(task.url),))
+            pages = Counter(urls.host(task.url) for task in tasks)
+            self._db.executemany(
+                "UPDATE host SET kept = kept + ? WHERE host = ?", [(n, host) for host, n in pages.items()]
+            )
 
-    def _settle(self, key: bytes, state: int, batch: int) -> None:
-        self._db.execute("UPDATE task SET state = ?, url = NULL WHERE key = ?", (SETTLED, key))
-        self.left[batch] -= 1
-        self.waiting -= 1
-        self.taken -= state == TAKEN
+    def _settle_some(self, tasks: Sequence[Try], links: bool) -> None:
+        by_key = {key_of(task.url): task for task in tasks}
+        marks = ", ".join("?" * len(by_key))
+        query = f"SELECT key, state, batch, depth FROM task WHERE key IN ({marks}) AND state < {SETTLED}"
+        found = self._db.execute(query, list(by_key)).fetchall()
+        self._settle([row[:3] for row in found])
+        for key, _, batch, depth in found if links and self.relax else ():
+            if depth < by_key[key].depth:  # found to be nearer while it was in flight
+                self._note_nearer(Try(by_key[key].url, depth), batch)
+
+    def _settle(self, rows: Sequence[tuple[bytes, int, int]]) -> None:
+        """Rows of key, state and batch are settled."""
+        self._db.executemany(f"UPDATE task SET state = {SETTLED}, url = NULL WHERE key = ?", [row[:1] for row in rows])
+        self.left.subtract(batch for _, _, batch in rows)
+        self.waiting -= len(rows)
+        self.taken -= sum(state == TAKEN for _, state, _ in rows)
 
     @locked
     def drop_nearer(self, batch: int) -> None:

@@ -106,7 +106,7 @@ class Crew(RuleBasedStateMachine):
         task, host = taken
         worker.table.rest(host.host, 0.0)
         if how == "settle":
-            worker.table.settle(task, kept=True)
+            worker.table.settle([task], kept=True)
             self.model.discard(task.url)
             self.settled.add(task.url)
         elif how == "retry":

@@ -59,7 +59,7 @@ def take_all(table: Table, now: float = 0.0) -> list[str]:
     while taken := table.take(now):
         task, host = taken
         found.append(task.url)
-        table.settle(task, kept=True)
+        table.settle([task], kept=True)
         table.rest(host.host, 0.0)
     return found
 
@@ -298,7 +298,7 @@ class Life(RuleBasedStateMachine):
         _, task = self.taken.popitem()
         self.settled.add(task.url)
         self.model.pop(task.url, None)
-        self.mine.table.settle(task, kept)
+        self.mine.table.settle([task], kept)
 
     @precondition(lambda self: self.taken)
     @rule()
@@ -394,7 +394,7 @@ def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_resta
     taken = mine.table.take(1e9)
     assert taken and taken[0] == Try(A, 1, 1)
     mine.flush()
-    mine.table.settle(taken[0], kept=True)
+    mine.table.settle([taken[0]], kept=True)
     for shard in (0, 1):
         mine.tidy(shard)
     assert not list(root.glob("frontier/*/*")), "nothing counts for ever"
@@ -457,7 +457,7 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
     for number in range(frontier_module.MANY + 10):
         add(mine, Try(f"{A}{number}"))
     for number in range(5):
-        mine.table.settle(Try(f"{A}{number}"), kept=True)
+        mine.table.settle([Try(f"{A}{number}")], kept=True)
     mine.tidy(mine.shard_of(A))
     assert len(list(root.glob("frontier/*/*"))) < 35
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
@@ -474,7 +474,7 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     tidy(mine, mine.shard_of(A), most=1)
     assert set(root.glob("frontier/*/*")) == names
     for number in range(4):
-        mine.table.settle(Try(f"{A}{number}/0"), kept=True)
+        mine.table.settle([Try(f"{A}{number}/0")], kept=True)
     tidy(mine, mine.shard_of(A), most=1)
     assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
 
@@ -514,7 +514,7 @@ def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: P
 def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
     mine = owner_of(large)
     for url in take_all(mine.table):
-        mine.table.settle(Try(url), kept=True)
+        mine.table.settle([Try(url)], kept=True)
     shard = mine.shard_of(A)
     assert not mine.tidy(shard)
     assert len(list(large.glob("frontier/*/*"))) == 11
@@ -547,7 +547,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     read_all(mine).flush()
     mine.tidy(shard)
     assert len(on_disk(root)) == 12
-    mine.table.settle(Try(A), kept=True)
+    mine.table.settle([Try(A)], kept=True)
     mine.tidy(shard)
     assert len(on_disk(root)) == 11
 
@@ -585,7 +585,7 @@ def test_a_worker_is_not_idle_while_it_has_batches_to_read(
     assert house._is_idle()
     house.frontier.read_inboxes([0, 1], fresh=True)
     for page in range(10):
-        house.table.settle(Try(f"{A}{page}"), kept=True)
+        house.table.settle([Try(f"{A}{page}")], kept=True)
     assert house.table.waiting == 0
     assert not house._is_idle()
     house.frontier.read_on()
@@ -597,7 +597,7 @@ def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch
     add(mine, Try(A + "1"), Try(A + "2"), Try(A + "3"))
     taken = mine.take()
     assert taken
-    mine.table.settle(taken[0], kept=True)
+    mine.table.settle([taken[0]], kept=True)
     mine.disown([mine.shard_of(A)])
     assert on_disk(root).keys() == {A + "1", A + "2", A + "3"} - {taken[0].url}
 
@@ -795,7 +795,7 @@ def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: 
 def take_one(table: Table) -> Try:
     taken = table.take(0.0)
     assert taken
-    table.settle(taken[0], kept=True)
+    table.settle([taken[0]], kept=True)
     table.rest(taken[1].host, 0.0)
     return taken[0]
 
@@ -852,7 +852,7 @@ def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
     table = table_of(*(Try(f"{A}{number}") for number in range(3)), max_per_host=1)
     taken = table.take(0.0)
     assert taken and table.take(0.0) is None
-    table.settle(taken[0], kept=False)
+    table.settle([taken[0]], kept=False)
     table.rest("a.example", 0.0)
     assert len(take_all(table)) == 1
 
@@ -895,7 +895,7 @@ def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_i
     assert taken
     table.add([Try(A, 1)], 2, one_shard)
     assert table.nearer == []
-    table.settle(taken[0], kept=True)
+    table.settle([taken[0]], kept=True)
     assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
     assert [(task.url, task.depth) for task in deal_with_nearer(table)] == [(A, 1)]
     assert table.left[2] == 0
@@ -906,7 +906,7 @@ def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_t
     taken = table.take(0.0)
     assert taken
     table.add([Try(A, 1)], 2, one_shard)
-    table.settle(taken[0], kept=False, links=False)
+    table.settle([taken[0]], kept=False, links=False)
     assert (table.nearer, table.left[2]) == ([], 0)
 
 
