@@ -297,7 +297,7 @@ class Desk:
         with self._news:
             self._clock.notify()
 
-    def _put_records(self, done: Iterable[Done]) -> None:
+    def _put_records(self, done: list[Done]) -> None:
         for item in done:
             self.store.put_record(item.task.url, to_json(item.record))
 
