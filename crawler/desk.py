@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -29,12 +29,13 @@ from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
 COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
-WRITERS = 8  # of the records of a flush
+AT_ONCE = 8  # files or folders that a flush writes or syncs at a time; more cost more to share out than they gain
 RETRY = 0.5  # seconds until what the store could not do is tried again
 OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"  # how a worker ends
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 class Stopped(Exception):
@@ -283,8 +284,8 @@ class Desk:
             self._bring_nearer()
             self.frontier.flush()
             folders = {f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]}
-            all_of(self._pool.map(self.files.settle, folders))
-            all_of(self._pool.map(self._put_records, in_parts(done, -(-len(done) // WRITERS) or 1)))
+            self._share_out(self.files.settle, list(folders))
+            self._share_out(self._put_record, done)
         except StoreError:
             with self._settling:
                 self._done = done + self._done
@@ -292,14 +293,19 @@ class Desk:
         self._settle(done)
         if done:
             self.shards.trace.note(self.counters())
-        self._show_flying()
+        with self._taking:  # or it would hide the page that a visitor has just announced there
+            self._show_flying()
         self._tell()
         with self._news:
             self._clock.notify()
 
-    def _put_records(self, done: list[Done]) -> None:
-        for item in done:
-            self.store.put_record(item.task.url, to_json(item.record))
+    def _share_out(self, call: Callable[[Item], None], items: Sequence[Item]) -> None:
+        """Call for each item, some at a time: a mount answers a few requests in the time of one."""
+        parts = in_parts(items, -(-len(items) // AT_ONCE) or 1)
+        all_of(self._pool.map(lambda part: all_of(map(call, part)), parts))
+
+    def _put_record(self, item: Done) -> None:
+        self.store.put_record(item.task.url, to_json(item.record))
 
     def _settle(self, done: list[Done]) -> None:
         with self.table.lock:
@@ -335,7 +341,7 @@ class Desk:
         with self.table.lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
-            all_of(self._pool.map(self.files.settle, unsynced))
+            self._share_out(self.files.settle, list(unsynced))
         except StoreError:
             with self.table.lock:
                 self._unsynced |= unsynced

@@ -15,7 +15,7 @@ from measure import count_files
 HERE = Path(__file__).parent
 ALL = 10**9
 # Pages per round of those that take long: a rate is per page, and the pages are a fair sample.
-SCRAPY, HTML5LIB = 2_000, 400
+SCRAPY, HTML5LIB = 1_500, 300
 THREADS = 16  # of a worker, unless said: the program's default
 WRK = ["wrk", "--threads", "2", "--connections", "32"]
 
@@ -51,6 +51,7 @@ def contenders() -> list[Contender]:
         *(ours(f"this, {number} workers", number, cases="c") for number in (3, 4)),
         ours("this, 1 worker, twice the threads", 1, threads=2 * THREADS),
         ours("this, 2 workers, requests", 2, "fetcher=requests"),
+        ours("this, 2 workers, not synced", 2, "durable=false"),
         ours("this, 2 workers, html5lib", 2, "parser=html5lib", most=HTML5LIB),
         Contender("scrapy", _script("spider.py"), _htmls, SCRAPY),
         Contender("scrapy, 2 processes", _script("spider.py", "--processes", "2"), _htmls, SCRAPY, "bce"),

@@ -21,9 +21,8 @@ PACKAGES = {
     "apache2-doc": "apache2-doc/manual",
 }
 SMALLEST, LARGEST = 1_000, 500_000  # bytes: neither stubs, nor the few books on one page that would outweigh the rest
-USUAL = (
-    10_000  # at least so large where any page will do: 37 KB on average, as pages of the web are rather than of manuals
-)
+# At least so large where any page will do: 37 KB on average, as pages of the web are rather than those of manuals.
+USUAL = 10_000
 DOMAIN = "bench.test"
 
 

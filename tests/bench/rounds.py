@@ -20,7 +20,7 @@ from operations import can_trace, count, per_page, trace
 from table import Row
 
 LIMIT = 900.0  # seconds after which a contender is ended
-TRACED = 1_000  # pages at most of the run whose operations are counted
+TRACED = 300  # pages at most of the run whose operations are counted
 FORGOTTEN = 6.0  # seconds
 AGREE = 0.03  # of the pages: so many may a contender lack or have over
 TITLES = {
