@@ -69,7 +69,7 @@ class Desk:
         self._descriptors = room.files_for(slate.threads)
         self.files.hold = room.places_for(slate.threads)
         self._taking = threading.Lock()  # to look whether one may take, and to take
-        lock = threading.RLock()  # nobody keeps it while the table or the store is asked: all visitors come by here
+        lock = threading.RLock()  # only who watches the clock asks the table meanwhile: all visitors come by here
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
         self._told = self._asleep = 0  # how often there was news, and how many visitors sleep until there is some
         self._scouted = False

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from world import InSmallLots
 
 from crawler import frontier as frontier_module
 from crawler.config import Settings
@@ -187,17 +188,8 @@ Crew.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadl
 TestNothingIsLostBetweenWorkers = Crew.TestCase
 
 
-class CrewInSmallLots(Crew):
+class CrewInSmallLots(InSmallLots, Crew):
     """The same where four lines are more than is read, or written anew, at a time."""
-
-    def __init__(self) -> None:
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(frontier_module, "LOT", 4)
-        super().__init__()
-
-    def teardown(self) -> None:
-        super().teardown()
-        self.patch.undo()
 
     @rule(number=st.integers(0, 2))
     def read_on(self, number: int) -> None:

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from world import InSmallLots
 
 from crawler import frontier as frontier_module
 from crawler import permits as permits_module
@@ -350,17 +351,8 @@ class Life(RuleBasedStateMachine):
         assert table.taken == len(self.taken)
 
 
-class LifeInSmallLots(Life):
+class LifeInSmallLots(InSmallLots, Life):
     """The same where four lines are more than is read, or written anew, at a time."""
-
-    def __init__(self) -> None:
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(frontier_module, "LOT", 4)
-        super().__init__()
-
-    def teardown(self) -> None:
-        super().teardown()
-        self.patch.undo()
 
     @rule()
     def read_on(self) -> None:

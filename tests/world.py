@@ -13,6 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from crawler import frontier
 from crawler.web import Answer, Web
 from crawler.web_expected import compare
 from crawler.web_pages import Leaf
@@ -218,3 +221,17 @@ def kill(pid: int) -> None:
     """kill -9; that it is gone already does not matter."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+class InSmallLots:
+    """Makes a state machine one in which four lines are more than is read, or written anew, at a time."""
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(frontier, "LOT", 4)
+        super().__init__()
+
+    def teardown(self) -> None:
+        """Undo it."""
+        super().teardown()  # type: ignore[misc]
+        self.patch.undo()

@@ -104,18 +104,18 @@ def family(pid: int) -> list[int]:
 
 def memory_of(pid: int) -> int:
     """Bytes of a process, its part of what it shares with others; 0 of one that is gone."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    return _bytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
 
 
 def peak_of(pid: int) -> int:
     """The most bytes that a process ever had in memory, as the kernel noted; 0 of one that is gone."""
+    return _bytes(Path(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def _bytes(facts: Path, name: str) -> int:
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+        for line in facts.read_text().splitlines():
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return 0
 

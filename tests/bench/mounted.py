@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from corpus import Web
 from measure import Cost, count_files, run
@@ -15,6 +14,7 @@ from mount_network import until
 from mounts import Mount, Sshfs
 from operations import count, per_page, trace
 from servers import names, nginx
+from table import Row
 
 HERE = Path(__file__).parent
 WORKERS, THREADS = 2, 32
@@ -40,25 +40,6 @@ class LateSshfs(Sshfs):
         until(lambda: "listening" in (self.folder / "late.log").read_text(), what="a line with latency")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the table."""
-
-    name: str
-    costs: tuple[Cost, ...]  # of each round
-    operations: float  # on names, per page
-
-    @property
-    def rate(self) -> float:
-        """Pages per second, the median of the rounds."""
-        return median(cost.rate for cost in self.costs)
-
-    @property
-    def cpu(self) -> float:
-        """CPU seconds per 1,000 pages, of the program and not of the mount, likewise."""
-        return median(cost.cpu_per_thousand for cost in self.costs)
-
-
 def rows(web: Web, folder: Path, rounds: int = 3) -> list[Row]:
     """Crawl a web and write the same files without a crawler, in turn, on one mount."""
     with machine(web, folder) as mount:
@@ -66,7 +47,7 @@ def rows(web: Web, folder: Path, rounds: int = 3) -> list[Row]:
         threads = bench.best_threads()
         costs = [bench.round(str(number), threads) for number in range(rounds)]
         found = {name: tuple(cost[name] for cost in costs) for name in costs[0]}
-        return [Row(name, cost, bench.operations(name, threads)) for name, cost in found.items()]
+        return [Row("d", name, cost, bench.operations(name, threads)) for name, cost in found.items()]
 
 
 @contextmanager
