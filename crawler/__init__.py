@@ -8,7 +8,7 @@ next: it is the life of a URL.
     robots                                 pure: what robots.txt and robots tags say to us
     deadlines                              the end of a request from outside
     logs, slate, cores                     log lines; what workers show their supervisor; a core for each worker
-    files, config                          what we ask of a mount, and nothing else; crawl.yaml
+    places, files, config                  folders of a mount; what we ask of it, and nothing else; crawl.yaml
     politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     room                                   what a worker must have before it asks: room in the store, open files

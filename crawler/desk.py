@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -16,7 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from crawler import room, urls
 from crawler.config import Settings
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
-from crawler.frontier import Frontier, all_of, in_parts, to_lines
+from crawler.files import Draft
+from crawler.frontier import Frontier, in_parts, to_lines
 from crawler.logs import log
 from crawler.records import Failure, Try
 from crawler.room import Want
@@ -58,7 +59,7 @@ class Desk:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
-        self.frontier = Frontier(self.files, settings, self._pool.map, seeds.refresh)
+        self.frontier = Frontier(self.files, settings, self._share_out, seeds.refresh)
         self.table = self.frontier.table
         self.shards = Shards(self.files, settings, slate.workers)
         self.frontier.is_sure = self.shards.is_sure
@@ -67,7 +68,7 @@ class Desk:
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
         self._descriptors = room.files_for(slate.threads)
-        self.files.hold = room.places_for(slate.threads)
+        self.files.places.hold = room.places_for(slate.threads)
         self._taking = threading.Lock()  # to look whether one may take, and to take
         lock = threading.RLock()  # only who watches the clock asks the table meanwhile: all visitors come by here
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
@@ -249,7 +250,7 @@ class Desk:
     def _can_open(self) -> bool:
         """Whether all visitors could have what they need to ask, at once."""
         self.let_go()
-        self.files.let_go()
+        self.files.places.let_go()
         return room.can_open(self._descriptors)
 
     def be_equipped(self) -> None:
@@ -276,17 +277,19 @@ class Desk:
     # ---- for the housekeeper
 
     def flush(self) -> None:
-        """6 and 7 for a group of pages: links to their shards, all of it to the disk, then the records."""
+        """6 and 7 for a group of pages: links to their shards, all of it to the disk, then the records' names."""
         with self._settling:
             done, self._done, self._first_done = self._done, [], 0.0
             self._full.clear()
+        drafts: list[Draft] = []
         try:
             self._bring_nearer()
-            self.frontier.flush()
-            folders = {f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]}
-            self._share_out(self.files.settle, list(folders))
-            self._share_out(self._put_record, done)
+            self._share_out(lambda item: drafts.append(self._draft_record(item)), done)
+            self.frontier.flush({f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]})
+            self._share_out(self.files.publish, drafts)
         except StoreError:
+            for draft in drafts:
+                self.files.discard(draft)
             with self._settling:
                 self._done = done + self._done
             raise
@@ -299,13 +302,14 @@ class Desk:
         with self._news:
             self._clock.notify()
 
-    def _share_out(self, call: Callable[[Item], None], items: Sequence[Item]) -> None:
+    def _share_out(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Call for each item, some at a time: a mount answers a few requests in the time of one."""
+        items = list(items)
         parts = in_parts(items, -(-len(items) // AT_ONCE) or 1)
-        all_of(self._pool.map(lambda part: all_of(map(call, part)), parts))
+        return [result for some in self._pool.map(lambda part: list(map(call, part)), parts) for result in some]
 
-    def _put_record(self, item: Done) -> None:
-        self.store.put_record(item.task.url, to_json(item.record))
+    def _draft_record(self, item: Done) -> Draft:
+        return self.store.draft_record(item.task.url, to_json(item.record))
 
     def _settle(self, done: list[Done]) -> None:
         with self.table.lock:
@@ -341,7 +345,7 @@ class Desk:
         with self.table.lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
-            self._share_out(self.files.settle, list(unsynced))
+            self.files.settle(unsynced, self._share_out)
         except StoreError:
             with self.table.lock:
                 self._unsynced |= unsynced

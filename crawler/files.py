@@ -7,27 +7,52 @@ writers of one name take turns (the last one wins; who may write what is settled
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import secrets
 import stat
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
+from crawler.places import Places, folder_of, leaf_of, open_at_once
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 TOO_MANY = {errno.EMFILE, errno.ENFILE}
 HOPELESS = {errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# A folder as a place to start from: on Linux without opening it, which would be a request to the server.
-PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
 PIECES, PIECE = 16, 16 << 10  # files, and bytes in each, that show whether there is room for a few pages
+# The kernel's call that brings all of one file system to its disk, and the kinds on which it does what it says: on a
+# network mount it does not reach the server's disk.
+SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
+
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file that is written, but only under a temporary name."""
+
+    name: str
+    temporary: str
+    data: bytes
+
+    def rename(self, place: int) -> None:
+        """Give it its name, in the folder that is open as `place`."""
+        os.rename(self.temporary, leaf_of(self.name), src_dir_fd=place, dst_dir_fd=place)
+
+    def remove(self, place: int) -> None:
+        """Remove it from the folder that is open as `place`."""
+        _remove(place, self.temporary)
 
 
 class Files:
@@ -37,10 +62,7 @@ class Files:
         self.root = str(root)
         self.me = me
         self.durable = durable
-        self.hold = 0  # folders that may be kept open for the next file in them
-        self._held: dict[str, list[int]] = {}
-        self._holding = 0
-        self._lock = threading.Lock()
+        self.places = Places(self.root)
 
     def share_mode(self) -> None:
         """Make what this process writes as open to others as the store's own folder is.
@@ -50,42 +72,65 @@ class Files:
         with self._trouble(""):
             os.umask(~os.stat(self.root).st_mode & 0o777)
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write a file so that it appears whole, under `name`, or not at all."""
-        with self._trouble(name):
+    def put(self, name: str, data: bytes, later: bool = False) -> None:
+        """Write a file so that it appears whole, under `name`, or not at all.
+
+        `later`: its bytes may reach the disk as late as with the next `settle`, where one does for many files.
+        """
+
+        def write(place: int) -> None:
+            draft = Draft(name, self._new_name(), data)
+            self._write_new(place, draft.temporary, data, later)
             try:
-                if not self._write_where_held(name, data):
-                    with self._home(name) as (place, leaf):
-                        self._write(place, leaf, data)
+                draft.rename(place)
             except OSError:
-                if not self._has_arrived(name, data):
-                    raise
+                draft.remove(place)
+                raise
 
-    def _write_where_held(self, name: str, data: bytes) -> bool:
-        """Write into a folder that was kept open; False if none was, or it may be gone: then it is looked for anew."""
-        place = self._take_held(_folder(name))
-        if place is None:
-            return False
-        try:
-            self._write(place, _leaf(name), data)
-        except OSError:
-            os.close(place)
-            return False
-        self._leave(_folder(name), place)
-        return True
+        with self._trouble(name), self._unless_arrived(name, data):
+            self._do_in(folder_of(name), write)
 
-    def _write(self, place: int, leaf: str, data: bytes) -> None:
-        temporary = self._new_name()
+    def draft(self, name: str, data: bytes) -> Draft:
+        """Write a file under a temporary name, to be settled with others before it is published."""
+        draft = Draft(name, self._new_name(), data)
+        with self._trouble(name):
+            self._do_in(folder_of(name), lambda place: self._write_new(place, draft.temporary, data, later=True))
+        return draft
+
+    def publish(self, draft: Draft) -> None:
+        """Give a draft its name."""
+        with self._trouble(draft.name), self._unless_arrived(draft.name, draft.data):
+            self._do_in(folder_of(draft.name), draft.rename)
+
+    def discard(self, draft: Draft) -> None:
+        """Remove a draft, if it still is one."""
+        with suppress(OSError), self.places.at(folder_of(draft.name)) as place:
+            draft.remove(place)
+
+    def _do_in(self, folder: str, act: Callable[[int], None]) -> None:
+        """Act in a folder that was kept open; if there is none, or it may be gone, in one that is looked for anew."""
+        place = self.places.take_held(folder)
+        if place is not None:
+            try:
+                act(place)
+            except OSError:
+                os.close(place)
+            else:
+                self.places.leave(folder, place)
+                return
+        with self.places.home(folder) as place:
+            act(place)
+
+    @contextmanager
+    def _unless_arrived(self, name: str, data: bytes) -> Iterator[None]:
+        """A rename may seem to fail that was done: its answer was lost, and asked again it found nothing."""
         try:
-            self._write_new(place, temporary, data)
-            os.rename(temporary, leaf, src_dir_fd=place, dst_dir_fd=place)
+            yield
         except OSError:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=place)
-            raise
+            if not self._has_arrived(name, data):
+                raise
 
     def _has_arrived(self, name: str, data: bytes) -> bool:
-        """Whether a rename that seemed to fail was done: its answer was lost, and asked again it found nothing."""
         with suppress(OSError):
             return self._read(name) == data
         return False
@@ -93,13 +138,13 @@ class Files:
     def create(self, name: str) -> bool:
         """Make an empty file that was not there; True for exactly one caller."""
         try:
-            with self._home(name) as (place, leaf):
-                os.close(os.open(leaf, NEW, 0o666, dir_fd=place))
+            with self.places.home(folder_of(name)) as place:
+                os.close(os.open(leaf_of(name), NEW, 0o666, dir_fd=place))
         except FileExistsError:
             return False
         except OSError as error:
             # sshfs answers EPERM where others say EEXIST: look by name before believing a failure.
-            if self._is_there(name):
+            if self.places.is_there(name):
                 return False
             raise self._translate(error, name) from error
         return True
@@ -107,11 +152,11 @@ class Files:
     def claim(self, name: str, new: str) -> bool:
         """Rename an existing name to one of our own; True for exactly one caller."""
         try:
-            with self._place(_folder(name)) as old_place, self._place(_folder(new)) as new_place:
-                os.rename(_leaf(name), _leaf(new), src_dir_fd=old_place, dst_dir_fd=new_place)
+            with self.places.at(folder_of(name)) as old_place, self.places.at(folder_of(new)) as new_place:
+                os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old_place, dst_dir_fd=new_place)
         except OSError:
             # A lost reply can hide a success, and any failure means "not mine" unless the name is there.
-            return self._is_there(new)
+            return self.places.is_there(new)
         return True
 
     def get(self, name: str) -> bytes | None:
@@ -125,11 +170,11 @@ class Files:
                 # ESTALE: the file was replaced under us; after a listing, opening it again finds the new one.
                 if error.errno != errno.ESTALE or not left:
                     raise self._translate(error, name) from error
-                self.names(_folder(name))
+                self.names(folder_of(name))
         return None
 
     def _read(self, name: str) -> bytes:
-        descriptor = _open_at_once(self._path(name))
+        descriptor = open_at_once(self.places.path(name))
         try:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
@@ -144,7 +189,7 @@ class Files:
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is not there."""
         try:
-            return [name for name in os.listdir(self._path(folder)) if not name.startswith(".")]
+            return [name for name in os.listdir(self.places.path(folder)) if not name.startswith(".")]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -159,11 +204,11 @@ class Files:
         name = self._new_name()
         with self._trouble(folder):
             try:
-                with self._place(folder) as place:
+                with self.places.at(folder) as place:
                     self._make_name(place, name)
                     os.unlink(name, dir_fd=place)
             except FileNotFoundError:
-                if not self._is_there("README"):
+                if not self.places.is_there("README"):
                     raise
                 return False
             return True
@@ -180,7 +225,7 @@ class Files:
     def clock(self, folder: str) -> float:
         """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
         name = self._new_name()
-        with self._trouble(folder), self._place(folder) as place:
+        with self._trouble(folder), self.places.at(folder) as place:
             self._make_name(place, name)
         try:
             return self.written(f"{folder}/{name}") or time.time()
@@ -191,7 +236,7 @@ class Files:
         """When a file was written, by the clock that `clock` tells; None when there is none."""
         with self._trouble(name):
             try:
-                return os.stat(self._path(name)).st_mtime
+                return os.stat(self.places.path(name)).st_mtime
             except FileNotFoundError:
                 return None
 
@@ -199,8 +244,8 @@ class Files:
         """Remove a file; False if it was not there."""
         with self._trouble(name):
             try:
-                with self._place(_folder(name)) as place:
-                    os.unlink(_leaf(name), dir_fd=place)
+                with self.places.at(folder_of(name)) as place:
+                    os.unlink(leaf_of(name), dir_fd=place)
             except FileNotFoundError:
                 return False
             return True
@@ -209,20 +254,37 @@ class Files:
         """Make one folder inside an existing one; False if it was there."""
         with self._trouble(folder):
             try:
-                self._make_folder(folder)
+                self.places.make(folder)
             except FileExistsError:
                 return False
             return True
 
-    def settle(self, folder: str) -> None:
-        """Bring the names in a folder to the disk (the contents of files were synced before their rename)."""
-        if not self.durable:
+    def settle(self, folders: Collection[str], run: Run = map) -> None:
+        """Bring to the disk the names in these folders, and what was put there for `later`.
+
+        Where the disk is this machine's own, one call does it for all; it also waits for what others write there. `run`
+        calls a function for each item, as `map` does, or many at a time.
+        """
+        if not self.durable or not folders:
             return
+        if self._settles_at_once:
+            with self._trouble(""):
+                _sync_all(self.root)
+        else:
+            for _ in run(self._settle, folders):
+                pass
+
+    @cached_property
+    def _settles_at_once(self) -> bool:
+        with self._trouble(""):
+            return SYNC is not None and _kind_of_disk(os.stat(self.root).st_dev) in SYNCED_AS_ONE
+
+    def _settle(self, folder: str) -> None:
         with self._trouble(folder):
             try:
-                descriptor = os.open(self._path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                descriptor = os.open(self.places.path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:
-                if self._is_there("README"):
+                if self.places.is_there("README"):
                     return  # somebody removed the folder: there is nothing in it to sync
                 raise
             try:
@@ -243,7 +305,7 @@ class Files:
     def has_room(self) -> bool:
         """Whether a few pages more would fit: found out by writing as much, for nothing else tells of a quota."""
         names = [self._new_name() for _ in range(PIECES)]
-        with self._trouble(""), self._place("") as place:
+        with self._trouble(""), self.places.at("") as place:
             try:
                 for name in names:
                     self._write_new(place, name, bytes(PIECE))
@@ -253,137 +315,25 @@ class Files:
                 return False
             finally:
                 for name in names:
-                    with suppress(OSError):
-                        os.unlink(name, dir_fd=place)
+                    _remove(place, name)
         return True
 
-    def _write_new(self, place: int, name: str, data: bytes) -> None:
+    def _write_new(self, place: int, name: str, data: bytes, later: bool = False) -> None:
         descriptor = os.open(name, NEW, 0o666, dir_fd=place)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            if self.durable:
+            if self.durable and not (later and self._settles_at_once):
                 os.fsync(descriptor)
+        except OSError:
+            _remove(place, name)
+            raise
         finally:
             os.close(descriptor)
 
     def _new_name(self) -> str:
         return f".{self.me}-{secrets.token_hex(4)}"
-
-    # ---- places: no symbolic link inside the store is followed for writing
-
-    @contextmanager
-    def _home(self, name: str) -> Iterator[tuple[int, str]]:
-        """The folder of a name, which is made if it is missing, and the name in it."""
-        try:
-            place = self._open_place(_folder(name))
-        except FileNotFoundError:
-            self._make_home(_folder(name))
-            place = self._open_place(_folder(name))
-        try:
-            yield place, _leaf(name)
-        except BaseException:
-            os.close(place)
-            raise
-        self._leave(_folder(name), place)
-
-    def _take_held(self, folder: str) -> int | None:
-        """A descriptor that was kept open, out of the others' reach: nobody else can close it."""
-        with self._lock:
-            places = self._held.get(folder)
-            self._holding -= bool(places)
-            return places.pop() if places else None
-
-    def _leave(self, folder: str, place: int) -> None:
-        """Close a folder, or keep it for the next file: on the way there each step may be a request to the server.
-
-        Only those of hosts and shards: what is written beside them, a pulse say, must fail when the mount is gone.
-        """
-        if not self.hold or "/" not in folder:
-            os.close(place)
-            return
-        if self._holding >= self.hold:
-            self.let_go()
-        with self._lock:
-            self._held.setdefault(folder, []).append(place)
-            self._holding += 1
-
-    def let_go(self) -> None:
-        """Close the folders that were kept open: they may have been moved, or the mount is wanted back."""
-        with self._lock:
-            places = [place for held in self._held.values() for place in held]
-            self._held.clear()
-            self._holding = 0
-        for place in places:
-            os.close(place)
-
-    @contextmanager
-    def _place(self, folder: str) -> Iterator[int]:
-        place = self._open_place(folder)
-        try:
-            yield place
-        finally:
-            os.close(place)
-
-    def _open_place(self, folder: str) -> int:
-        """A folder by a descriptor, reached from the root (which may be a link: the user's choice) step by step."""
-        parts = _inside(folder).split("/")
-        place = os.open(self.root, PLACE)
-        for part in filter(None, parts):
-            outer = place
-            try:
-                place = os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=outer)
-            except NotADirectoryError:
-                self._check_links(folder)
-                raise
-            finally:
-                os.close(outer)
-        return place
-
-    def _check_links(self, folder: str) -> None:
-        """Say which part of a path is a symbolic link, if one is."""
-        path = self.root
-        for part in folder.split("/"):
-            path = f"{path}/{part}"
-            if os.path.islink(path):
-                raise StoreError(
-                    f"the store cannot be used ({path} is a symbolic link, and what is written there could end "
-                    "anywhere); put a folder in its place"
-                )
-
-    def _make_home(self, home: str) -> None:
-        """Make a missing folder, but only in a store.
-
-        When a mount goes away its mount point is an empty local folder: a crawl must not go on there.
-        """
-        top = home.partition("/")[0]
-        try:
-            if home != top:  # else the folder that is missing may be the store
-                with suppress(FileExistsError):
-                    self._make_folder(home)
-                return
-        except FileNotFoundError:
-            pass
-        if not self._is_there("README"):
-            raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
-        for folder in filter(None, dict.fromkeys((top, home))):
-            with suppress(FileExistsError):
-                self._make_folder(folder)
-
-    def _make_folder(self, folder: str) -> None:
-        with self._place(_folder(folder)) as place:
-            os.mkdir(_leaf(folder), dir_fd=place)
-
-    def _is_there(self, name: str) -> bool:
-        try:
-            os.close(_open_at_once(self._path(name)))
-        except OSError:
-            return False
-        return True
-
-    def _path(self, name: str) -> str:
-        return f"{self.root}/{_inside(name)}"
 
     @contextmanager
     def _trouble(self, name: str) -> Iterator[None]:
@@ -393,7 +343,7 @@ class Files:
             raise self._translate(error, name) from error
 
     def _translate(self, error: OSError, name: str) -> StoreError:
-        what = f"{self._path(name)}: {error.strerror or error}"
+        what = f"{self.places.path(name)}: {error.strerror or error}"
         if self._is_full(error):
             return DiskFull(f"no room in the store ({what}); free some bytes or inodes, or raise the quota")
         if error.errno in TOO_MANY:
@@ -410,21 +360,28 @@ class Files:
         return error.errno in FULL
 
 
-def _inside(name: str) -> str:
-    """A name that stays in the store. Callers let no other through: this is the last gate."""
-    if "\0" in name or ".." in name.split("/"):
-        raise StoreError(f"{name!r} does not stay in the store; nothing was read or written there")
-    return name
+def _remove(place: int, name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name, dir_fd=place)
 
 
-def _folder(name: str) -> str:
-    return _inside(name).rpartition("/")[0]
+def _kind_of_disk(device: int) -> str:
+    """The kind of file system on a disk of this machine, as the kernel names it; "" if it is on none."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            before, _, after = line.partition(" - ")
+            if before.split(" ")[2] == wanted:
+                return after.partition(" ")[0]
+    return ""
 
 
-def _leaf(name: str) -> str:
-    return _inside(name).rpartition("/")[2]
-
-
-def _open_at_once(path: str) -> int:
-    """Open for reading without waiting: a FIFO that somebody left in the store would keep us for ever."""
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _sync_all(root: str) -> None:
+    """Bring all of the file system that a folder is on to its disk."""
+    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if SYNC(place):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(place)

@@ -12,16 +12,16 @@ import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from crawler import urls
 from crawler.config import Settings
 from crawler.errors import DiskFull, StoreError
-from crawler.files import Files
+from crawler.files import Files, Run
 from crawler.records import PRIORITY, Try
 from crawler.store import shard_name
 from crawler.table import Host, Table
@@ -34,7 +34,6 @@ REMEMBERED = 50_000  # URLs that need not be handed over again, before they are 
 
 
 Item = TypeVar("Item")
-Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 class Frontier:
@@ -104,8 +103,11 @@ class Frontier:
         self._recent[task.url] = task.depth
         return True
 
-    def flush(self) -> None:
-        """Write what is queued, a batch for each owner, and take our own part into the table."""
+    def flush(self, folders: Collection[str] = ()) -> None:
+        """Write what is queued, a batch for each owner, and take our own part into the table.
+
+        All of it is settled, and with it these `folders`.
+        """
         self.hand_over(self.table.drain_mixed())
         with self._lock:
             queue, self._queue = self._queue, []
@@ -117,7 +119,7 @@ class Frontier:
             shard = self.shard_of(task.url)
             lots[doors[shard] if shard in self._batches else shard].append(task)
         try:
-            written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)])
+            written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)], folders)
         except BaseException:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
                 self._queue = queue + self._queue
@@ -137,18 +139,24 @@ class Frontier:
             return min(self.owned)
         return shard if shard in self._batches else self.doors.get(shard, shard)
 
-    def _write(self, parts: list[tuple[int, list[Try]]]) -> list[tuple[int, str, list[Try]]]:
+    def _write(
+        self, parts: list[tuple[int, list[Try]]], folders: Collection[str] = ()
+    ) -> list[tuple[int, str, list[Try]]]:
         """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
         named = [(home, self._new_name(len(part)), part) for home, part in parts]
         try:
-            all_of(self._run(lambda batch: self.files.put(f"{folder(batch[0])}/{batch[1]}", to_lines(batch[2])), named))
+            all_of(self._run(self._put, named))
         except DiskFull:
             for home, name, _ in named:  # all of it is written anew: the next try must not find still less room
                 with suppress(StoreError):
                     self.files.drop(f"{folder(home)}/{name}")
             raise
-        all_of(self._run(self.files.settle, {folder(home) for home, _ in parts}))
+        self.files.settle({folder(home) for home, _ in parts}.union(folders), self._run)
         return named
+
+    def _put(self, batch: tuple[int, str, list[Try]]) -> None:
+        home, name, part = batch
+        self.files.put(f"{folder(home)}/{name}", to_lines(part), later=True)
 
     def _new_name(self, lines: int) -> str:
         self._numbers += 1

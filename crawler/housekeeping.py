@@ -20,7 +20,9 @@ from crawler.slate import ROOM, TOLD, Slate
 from crawler.store import Store
 
 LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
-QUICK = 0.2  # the same while one is idle, and between looks and between beats when the end is near
+QUICK = 0.2  # the same while one is idle
+ENDING = 0.05  # seconds between looks, and between beats, when the end is near
+STEP = 0.02  # seconds between two thoughts of whether something is due
 SELDOM = 4  # looks at the other workers for one into all inboxes
 TIDY = 5.0
 GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away or full
@@ -80,13 +82,13 @@ class House(Desk):
             done = self._tidy()
             self._next_tidy = time.monotonic() + TIDY if done else 0.0
         self._go_on()
-        self._full.wait(0.05)
+        self._full.wait(STEP)
 
     def _patience_to_look(self) -> float:
         """Idle workers look more often when all are idle, because then the end is near."""
         if not self._is_idle():
             return self.settings.pulse
-        return QUICK if self._near_the_end() else self.settings.pulse
+        return ENDING if self._near_the_end() else self.settings.pulse
 
     def _flush_if_due(self) -> None:
         lot = QUICK if self.shards.any_idle() else LEISURE
@@ -150,7 +152,7 @@ class House(Desk):
     def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to do before, in a moment."""
         self.look_around()
-        self.files.let_go()  # now and then: what a user has moved must not be held on to
+        self.files.places.let_go()  # now and then: what a user has moved must not be held on to
         self.sync_records()
         self._count_elsewhere()
         return all(map(self.frontier.tidy, list(self.frontier.owned)))
@@ -167,7 +169,7 @@ class House(Desk):
         last = time.monotonic()
         while not self.closed:
             if time.monotonic() - last < self._rest_between_beats():
-                time.sleep(0.05)
+                time.sleep(STEP)
                 continue
             last = time.monotonic()
             try:
@@ -186,7 +188,7 @@ class House(Desk):
             return self.settings.pulse
         if self._vouched != self.shards.pulse.beat:
             return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
-        return QUICK if self._near_the_end() else self.settings.pulse
+        return ENDING if self._near_the_end() else self.settings.pulse
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""

@@ -19,7 +19,7 @@ from filelock import SoftFileLock, Timeout
 from crawler import config, urls
 from crawler.config import Settings
 from crawler.errors import Busy, StoreError, UsageError
-from crawler.files import Files
+from crawler.files import Draft, Files
 from crawler.records import Failure, Page, Reading
 
 FORMAT = 1
@@ -58,12 +58,16 @@ class Store:
     # ---- pages
 
     def put_html(self, url: str, text: str) -> None:
-        """Keep a page's text, as UTF-8 in which grep sees text."""
-        self.files.put(self._path("htmls", url), text.replace("\0", "\ufffd").encode("utf-8", "replace"))
+        """Keep a page's text, as UTF-8 in which grep sees text; it is on the disk before its record is there."""
+        self.files.put(self._path("htmls", url), text.replace("\0", "\ufffd").encode("utf-8", "replace"), later=True)
 
     def put_record(self, url: str, record: bytes) -> None:
         """Write the receipt that a URL is done: its html and the hand-over of its links came before."""
         self.files.put(self._path("links", url), record)
+
+    def draft_record(self, url: str, record: bytes) -> Draft:
+        """The same, to be published when those that come before it are on the disk."""
+        return self.files.draft(self._path("links", url), record)
 
     def put_refusal(self, url: str, failure: Failure, attempts: int) -> None:
         """Write why a URL will not be asked again."""

@@ -350,9 +350,9 @@ def keeper(tmp_path: Path) -> Iterator[Files]:
     if not Path("/proc/self/fd").exists():
         pytest.skip("open files are counted in /proc, which is not here")
     store = files(made(tmp_path / "store"))
-    store.hold = 3
+    store.places.hold = 3
     yield store
-    store.let_go()
+    store.places.let_go()
 
 
 def test_the_way_to_a_folder_that_is_kept_open_is_not_walked_again(
@@ -376,7 +376,7 @@ def test_as_many_folders_are_kept_open_as_may_be_and_none_after_letting_go(keepe
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: keeper.put(f"links/{number % 50}.example/{number}", b"page"), range(400)))
     assert before < open_files() <= before + 3 + 8  # each thread may be about to add one
-    keeper.let_go()
+    keeper.places.let_go()
     assert open_files() == before
     assert all(keeper.get(f"links/{number % 50}.example/{number}") == b"page" for number in range(400))
 
@@ -391,7 +391,7 @@ def test_a_folder_that_a_user_removes_while_it_is_kept_open_is_made_again(keeper
 def test_a_folder_that_a_user_moves_is_held_on_to_only_until_it_is_let_go(keeper: Files, tmp_path: Path) -> None:
     keeper.put("links/a.example/first", b"")
     Path(f"{keeper.root}/links/a.example").rename(tmp_path / "moved")
-    keeper.let_go()
+    keeper.places.let_go()
     keeper.put("links/a.example/second", b"here")
     assert keeper.get("links/a.example/second") == b"here"
     assert os.listdir(tmp_path / "moved") == ["first"]

@@ -15,7 +15,7 @@ FOLDER = Path(crawler.__file__).parent
 ROWS = [
     ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores"],
     ["records"],
-    ["urls", "charset", "terms", "robots", "deadlines"],
+    ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
     ["store", "table", "room", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "trace", "pulses", "fetch"],
@@ -42,6 +42,7 @@ ROW = {module: number for number, row in enumerate(ROWS) for module in row}
 # Who may ask the operating system for files, and why.
 TOUCHES_FILES = {
     "files": "the store",
+    "places": "the store's folders",
     "trace": "the machine's own disk",
     "begin": "the store's root folder",
     "store": "whether the root folder is there",
