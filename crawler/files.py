@@ -380,7 +380,7 @@ def _sync_all(root: str) -> None:
     """Bring all of the file system that a folder is on to its disk."""
     place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if SYNC(place):
+        if SYNC is not None and SYNC(place):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
     finally:
