@@ -5,7 +5,7 @@ next: it is the life of a URL.
 
     errors, reasons, records, version      what can go wrong, why a URL is refused, the shapes that travel
     traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
-    robots                                 pure: what robots.txt and robots tags say to us
+    robots, armour                         pure: what robots.txt and robots tags say to us; how much of a page is read
     deadlines                              the end of a request from outside
     logs, slate, cores                     log lines; what workers show their supervisor; a core for each worker
     places, files, config                  folders of a mount; what we ask of it, and nothing else; crawl.yaml

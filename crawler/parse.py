@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+import turbohtml
 
+from crawler.armour import bounded
 from crawler.charset import decode
 from crawler.records import FOLLOWED, Page, Reading, Unreadable
 from crawler.robots import tags
@@ -19,6 +19,7 @@ from crawler.urls import TRACKING, spell, spell_link
 
 if TYPE_CHECKING:
     from bs4.element import Tag
+    from selectolax.lexbor import LexborDocumentOptions, LexborNode
 
 __all__ = ["Unreadable", "Wants", "decode", "links", "read"]
 
@@ -29,7 +30,7 @@ MAX_TITLE = 500
 class Wants:
     """What the operator wants read from a page."""
 
-    parser: str = "lexbor"  # or html5lib, the reference
+    parser: str = "turbohtml"  # or lexbor, or html5lib, the reference
     follow: tuple[str, ...] = FOLLOWED  # of records.LINK_KINDS
     nofollow: bool = False  # True: leave out single links marked rel=nofollow
     tracking: frozenset[str] = frozenset(TRACKING)
@@ -38,7 +39,7 @@ class Wants:
 
 
 DEFAULTS = Wants()
-Attributes = Mapping[str, str | None]
+Attributes = Mapping[str, Any]  # to text, or None; `rel` may be words already
 Element = tuple[str, Attributes]
 
 
@@ -53,7 +54,7 @@ class Tree:
 def read(page: Page, wants: Wants = DEFAULTS) -> Reading:
     """Read a page: its text, its title, its links in their one spelling, and what it says to robots."""
     text, charset = decode(page.body, page.content_type)
-    part, cut = _bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
+    part, cut = bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
     tree = _PARSERS[wants.parser](part)
     found = list(_spelled(tree.elements, page.url, wants))
     return Reading(
@@ -114,7 +115,7 @@ def _wanted(elements: Iterable[Element], wants: Wants) -> Iterator[str]:
     """Give the addresses of the kinds of link that are to be followed, as the page writes them."""
     for tag, attributes in elements:
         link = _address(tag, attributes, wants.follow)
-        if link is not None and not (wants.nofollow and "nofollow" in _words(attributes, "rel")):
+        if link is not None and not (wants.nofollow and "nofollow" in _relations(attributes)):
             yield link
 
 
@@ -122,7 +123,7 @@ def _address(tag: str, attributes: Attributes, follow: tuple[str, ...]) -> str |
     if tag in ("a", "area", "iframe", "frame"):
         return _value(attributes, _ADDRESS[tag]) if tag in follow else None
     if tag == "link":
-        rel = _words(attributes, "rel")
+        rel = _relations(attributes)
         is_wanted = "stylesheet" not in rel and not rel.isdisjoint(follow) and rel & _RELATIONS
         return _value(attributes, ("href",)) if is_wanted else None
     return _refresh(attributes) if tag == "meta" and "refresh" in follow else None
@@ -156,8 +157,9 @@ def _said_to_robots(page: Page, elements: Iterable[Element], token: str) -> Iter
             yield meta.get("content") or ""
 
 
-def _words(attributes: Attributes, name: str) -> set[str]:
-    return set((attributes.get(name) or "").lower().split())
+def _relations(attributes: Attributes) -> set[str]:
+    rel = attributes.get("rel") or ""
+    return set((" ".join(rel) if isinstance(rel, list) else rel).lower().split())
 
 
 def _title(text: str) -> str:
@@ -165,23 +167,33 @@ def _title(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", text[: 20 * MAX_TITLE]).split())[:MAX_TITLE]
 
 
-# The two parsers
+# The parsers
 
 _TAGS = ("a", "area", "iframe", "frame", "link", "meta", "base")
 _QUERY = "a[href],a[xlink\\:href],area[href],iframe[src],frame[src],link[href],meta[content],base[href],title"
+_FEW = 20  # titles that are looked at
+
+
+def _turbohtml(text: str) -> Tree:
+    page = turbohtml.parse(text)
+    found = page.select(f"{_QUERY},template")
+    templates = [node for node in found if node.tag == "template" and node.namespace is turbohtml.Namespace.HTML]
+    if templates:  # what is in one is not in the page
+        for node in templates:
+            node.decompose()
+        found = page.select(_QUERY)
+    elements = [(node.tag, node.attrs) for node in found if node.tag != "title"]
+    titles = (node for node in found if node.tag == "title")
+    return Tree(elements, next((node.text for node in islice(titles, _FEW) if not node.closest("svg")), ""))
 
 
 def _lexbor(text: str) -> Tree:
-    tree = LexborHTMLParser(text, options=_options(text))
-    elements: list[Element] = []
-    titles: list[LexborNode] = []
-    for node in tree.css(_QUERY):
-        tag = node.tag or ""
-        if tag == "title":
-            titles.append(node)
-        else:
-            elements.append((tag, node.attributes))
-    return Tree(elements, next((node.text() for node in titles[:20] if not _is_drawn(node)), ""))
+    from selectolax.lexbor import LexborHTMLParser
+
+    found = LexborHTMLParser(text, options=_options(text)).css(_QUERY)
+    elements = [(node.tag or "", node.attributes) for node in found if node.tag != "title"]
+    titles = (node for node in found if node.tag == "title")
+    return Tree(elements, next((node.text() for node in islice(titles, _FEW) if not _is_drawn(node)), ""))
 
 
 _SELECTED, _OPTION = re.compile("<(?i:selectedcontent)"), re.compile("<(?i:option)")
@@ -189,6 +201,8 @@ _SELECTED, _OPTION = re.compile("<(?i:selectedcontent)"), re.compile("<(?i:optio
 
 def _options(text: str) -> LexborDocumentOptions:
     """Events fill in <selectedcontent>, which is rare; they make 50,000 times <option> take seconds."""
+    from selectolax.lexbor import LexborDocumentOptions
+
     is_rare = _SELECTED.search(text) and len(_OPTION.findall(text)) < 2_000
     return LexborDocumentOptions.UNDEF if is_rare else LexborDocumentOptions.WO_EVENTS
 
@@ -215,7 +229,7 @@ def _html5lib(text: str) -> Tree:
     except RecursionError as error:
         raise Unreadable("nested too deeply") from error
     elements = [(tag.name, _plain(tag)) for tag in soup.find_all(_TAGS)]
-    title = next((tag for tag in soup.find_all("title", limit=20) if not tag.find_parent("svg")), None)
+    title = next((tag for tag in soup.find_all("title", limit=_FEW) if not tag.find_parent("svg")), None)
     return Tree(elements, title.get_text() if title else "")
 
 
@@ -223,160 +237,4 @@ def _plain(tag: Tag) -> dict[str, str | None]:
     return {str(name): str(value) for name, value in tag.attrs.items()}
 
 
-_PARSERS = {"lexbor": _lexbor, "html5lib": _html5lib}
-
-
-# Armour. What a page costs grows with its tags times the elements that are open: so that is counted first.
-
-
-class _Limits(NamedTuple):
-    """What a parser can take."""
-
-    tags: int  # as many cannot hurt, however nested
-    depths: int  # summed over all tags
-    copies: int
-    pieces: int  # tags and attributes, each a node in memory, and other things that a parser stops at
-    work: float  # pieces times characters: html5lib adds each piece to a copy of what it has
-
-
-_LIMITS = {
-    "lexbor": _Limits(20_000, 100_000_000, 1_000_000, 1_000_000, math.inf),
-    "html5lib": _Limits(500, 1_000_000, 50_000, 50_000, 50_000_000_000),
-}
-_MAX_ROOTS = 1_000
-_MAX_ATTRIBUTES = 300
-_LONG_TAG = 500
-_LONG = 65_536
-_LARGE = 500_000  # characters; a page that is longer is always counted
-
-# A parser opens these anew in every paragraph until they are closed: 40 KB can make a gigabyte of tree.
-_STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
-# The flag stands behind the "<": in front of it, it would make a search read every character by itself. What begins
-# with another letter is left out first: to compare without case takes long.
-_STYLE = rf"<(?=[bcefinstuBCEFINSTU])(?i:{'|'.join(_STYLES)})"
-_STYLED = re.compile(rf"{_STYLE}[\s/]")
-_PLAIN = re.compile(rf"""{_STYLE}(?:\s+[\w-]+="[^"<>]*")+>""")
-# These have no end, or end by themselves: a page may leave any number of them open.
-_FLAT = frozenset(re.findall(r"\w+", """
-    a p li dd dt tr td th tbody thead tfoot option optgroup rp rt area base basefont bgsound br col embed
-    frame hr img image input keygen link meta param source track wbr"""))  # fmt: skip
-_ATTRIBUTE = r"""[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+"""
-_TAG = re.compile(
-    rf"<(?i:!--.*?(?:-->|\Z)|(script|style)\b.*?(?:</\1|\Z)|(?P<end>/?)(?P<name>[a-z][^\s/>]*+)"
-    rf"(?P<many>(?:{_ATTRIBUTE}){{{_MAX_ATTRIBUTES}}})?+(?:{_ATTRIBUTE})*+)",
-    re.S,
-)
-
-
-def _bounded(text: str, parser: str) -> tuple[str, bool]:
-    """Return as much of a text as a parser can take in reasonable time, and whether that is less than all."""
-    if _is_harmless(text, _LIMITS[parser]):
-        return text, False
-    tally = _Tally(_LIMITS[parser])
-    at = 0
-    for tag in _TAG.finditer(text):
-        if not (tally.affords_text(text, at, tag.start()) and tally.affords(tag)):
-            return text[:at], True
-        at = tag.end()
-    return (text, False) if tally.affords_text(text, at, len(text)) else (text[:at], True)
-
-
-def _is_harmless(text: str, limits: _Limits) -> bool:
-    """Whether a glance is enough, as it is for nearly every page: the count costs more than the parser."""
-    tags = text.count("<")
-    if tags > limits.tags or len(text) > _LARGE or (len(text) > _LONG and max(map(len, text.split("<"))) > _LONG):
-        return False
-    if tags <= 1_000:
-        return True
-    styled = len(_STYLED.findall(text))
-    return tags * styled <= limits.copies or tags * _most_kept(text, styled) <= limits.copies
-
-
-def _most_kept(text: str, styled: int) -> int:
-    """How many styles a parser can have to open anew at most: of those alike it keeps three.
-
-    Only those count as alike that are plainly written, so that what one looks like is what a parser reads.
-    """
-    plain = _PLAIN.findall(text)
-    return 3 * len(set(plain)) + styled - len(plain)
-
-
-# Where html5lib stops in a text, and in a comment or a script.
-_STOPS = re.compile("[&<\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
-_STOPS_WITHIN = re.compile(_STOPS.pattern[:-1] + "-]")
-# What stands in a table but in no cell of it is moved in front of it, past all that was moved before.
-_TABLE = frozenset({"table", "thead", "tbody", "tfoot", "tr", "colgroup", "col"})
-_CELL = frozenset({"td", "th", "caption"})
-_STRAY = 5
-
-
-def _pieces(tag: str) -> int:
-    """A tag's words and, if it is long, all that a parser stops at; words within quotes count too: seldom many."""
-    words = tag.replace("/", " ").split()
-    if len(tag) <= _LONG_TAG:
-        return len(words)
-    names = (len(word.partition("=")[0]) for word in words if len(word) > _LONG_TAG)
-    return len(words) + sum(names) + sum(tag.count(stop) for stop in "&=/\"'<`\0")
-
-
-class _Tally:
-    """What a parser would have to bear so far; an estimate, which a page written against it can mislead."""
-
-    def __init__(self, limits: _Limits) -> None:
-        self.limits = limits
-        self.opened: Counter[str] = Counter()
-        self.styles: dict[str, list[str]] = {name: [] for name in _STYLES}
-        self.alike: Counter[str] = Counter()
-        self.astray = False
-        self.depth = self.depths = self.kept = self.copies = self.roots = self.pieces = 0
-
-    def affords(self, tag: re.Match[str]) -> bool:
-        """Count one more tag, and say whether the page is still worth parsing."""
-        end, name, many = tag.group("end", "name", "many")
-        if not name:  # a comment, a script or a style
-            return self.affords_text(tag.string, *tag.span(), _STOPS_WITHIN)
-        name = name.lower()
-        if name not in _FLAT:
-            if not end:
-                self._open(name, tag)
-            elif self.opened.get(name):
-                self._close(name)
-        self.astray = not end if name in _TABLE else self.astray and name not in _CELL
-        self.depths += self.depth
-        self.copies += self.kept
-        is_cheap = self.depths <= self.limits.depths and self.copies <= self.limits.copies
-        return (
-            is_cheap
-            and self._takes(_pieces(tag[0]) + _STRAY * self.astray, tag.end())
-            and self.roots <= _MAX_ROOTS
-            and not many
-        )
-
-    def affords_text(self, text: str, start: int, end: int, stops: re.Pattern[str] = _STOPS) -> bool:
-        """Count where a parser stops in what is no tag; only html5lib minds."""
-        if self.limits.work == math.inf:
-            return True
-        found = end - start - len(stops.sub("", text[start:end]))
-        return self._takes(found + (end - start) // 500, end)
-
-    def _takes(self, pieces: int, end: int) -> bool:
-        self.pieces += pieces
-        return self.pieces <= self.limits.pieces and self.pieces * end <= self.limits.work
-
-    def _open(self, name: str, tag: re.Match[str]) -> None:
-        self.opened[name] += 1
-        self.depth += 1
-        self.roots += name in ("html", "body")
-        if name in self.styles:
-            whole = tag[0]
-            self.styles[name].append(whole)
-            self.alike[whole] += 1
-            self.kept += self.alike[whole] <= 3  # of those alike, a parser keeps three
-
-    def _close(self, name: str) -> None:
-        self.opened[name] -= 1
-        self.depth -= 1
-        if self.styles.get(name):
-            whole = self.styles[name].pop()
-            self.kept -= self.alike[whole] <= 3
-            self.alike[whole] -= 1
+_PARSERS = {"turbohtml": _turbohtml, "lexbor": _lexbor, "html5lib": _html5lib}

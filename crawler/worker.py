@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from crawler import config, parse, politeness, reasons, sitemap, urls
@@ -33,7 +32,6 @@ from crawler.store import Store, build_record
 from crawler.table import Host
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
-LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
 JUST_NOW = 3.0  # seconds in which a record is written after its links were handed over
 HOPS = 20  # redirects in a row: as many as browsers follow
@@ -52,8 +50,7 @@ class Worker:
         house.let_go = self.fetcher.let_go
         self.wants = wants(settings)
         self.permits = Permits(house, seeds, settings, self._get_robots)
-        # One at a time, and by one thread: the memory that a thread's pages took stays with the thread.
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="large pages")
+        self._reading = threading.Lock()  # one page at a time: its tree may take a hundred times as much memory
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
@@ -199,25 +196,21 @@ class Worker:
         is_redirect = answer.status in REDIRECTS
         if is_redirect and self._may_come_with_cookie(task, answer):
             return self._again(task, Failure(task.url, "redirect-loop", "to itself, with a cookie"), 0.0)
-        record = self._redirect(task, answer) if is_redirect else self._read_in_turn(task, answer)
+        record = self._redirect(task, answer) if is_redirect else self._read(task, answer)
         if isinstance(record, Failure):
             return self._fail(task, record)
         self.frontier.hand_over(self.seeds.follow(record, task.hops + 1 if is_redirect else 0))
         self.house.done(Done(task, record, len(answer.body)))
         return None
 
-    def _read_in_turn(self, task: Try, answer: Page) -> dict[str, Any] | Failure:
-        if len(answer.body) > LARGE:
-            return self._reader.submit(self._read, task, answer).result()
-        return self._read(task, answer)
-
     def _read(self, task: Try, answer: Page) -> dict[str, Any] | Failure:
         """Read a page, keep its text, and give its record; of a sitemap nothing but the record is kept."""
         when = time.time()
         try:
-            if urls.sitemap_level(task.url):
-                return self._read_sitemap(task, answer)
-            reading = parse.read(answer, self.wants)
+            with self._reading:
+                if urls.sitemap_level(task.url):
+                    return self._read_sitemap(task, answer)
+                reading = parse.read(answer, self.wants)
         except parse.Unreadable as error:
             return Failure(task.url, "unreadable", str(error))
         self.house.insist(self.store.put_html, task.url, reading.text)

@@ -44,7 +44,7 @@ def spelling(data: atheris.FuzzedDataProvider) -> None:
 
 def page(data: atheris.FuzzedDataProvider) -> None:
     """Any page is read, or refused by name; its links are spelled, its text and title can be written."""
-    parser = "html5lib" if data.ConsumeIntInRange(0, 9) == 0 else "lexbor"
+    parser = data.PickValueInList(["turbohtml"] * 7 + ["lexbor"] * 2 + ["html5lib"])
     kind = data.PickValueInList(TYPES) + data.ConsumeUnicodeNoSurrogates(10)
     headers = {"content-type": kind, "x-robots-tag": data.ConsumeUnicodeNoSurrogates(40)}
     wants = parse.Wants(parser=parser, token="folder-crawler")

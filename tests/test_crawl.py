@@ -24,7 +24,7 @@ def test_every_reachable_page_is_there_once_with_its_whole_html(tmp_path: Path) 
         assert w.waiting() == []
 
 
-def test_requests_and_html5lib_bring_the_same_pages_as_curl_and_lexbor(tmp_path: Path) -> None:
+def test_requests_and_html5lib_bring_the_same_pages_as_curl_and_turbohtml(tmp_path: Path) -> None:
     with world(DemoWeb(hosts=12, pages=80, seed=3), tmp_path) as w:
         w.crawl("-s", "fetcher=requests", "-s", "parser=html5lib")
         assert w.differences() == []

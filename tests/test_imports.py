@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores"],
+    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
     ["records"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
