@@ -76,9 +76,9 @@ class Frontier:
         """Seconds until something may be due."""
         return self.table.next_due(time.monotonic())
 
-    def meet(self, host: str, settled: set[str], kept: int, gains: int | None = None) -> None:
+    def meet(self, host: str, settled: set[str], kept: int, gains: int | None = None) -> bool:
         """Learn what is settled of a host that has come up for the first time, and how many pages of it are kept."""
-        self.table.meet(host, settled, kept, self._is_ours, gains)
+        return self.table.meet(host, settled, kept, self._is_ours, gains)
 
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned

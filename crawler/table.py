@@ -325,10 +325,11 @@ class Table:
     @locked
     def meet(
         self, host: str, settled: set[str], kept: int, ours: Callable[[str], bool], gains: int | None = None
-    ) -> None:
+    ) -> bool:
         """Learn what is settled of a host from the listing of its folders; other workers' keys are left out.
 
-        If shards became ours since the listing (there are more `gains`), it does not tell all: the host is met again.
+        If shards became ours since the listing (there are more `gains`), it does not tell all: False, and the host is
+        met again.
         """
         for key in map(bytes.fromhex, filter(ours, settled)):
             row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
@@ -338,8 +339,10 @@ class Table:
                 self._settle([(key, row[0], row[4])])
                 if self.relax:
                     self._note_nearer(Try(row[1], row[2]), row[4])
-        if gains in (None, self.gains):
+        is_met = gains in (None, self.gains)
+        if is_met:
             self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
+        return is_met
 
     @locked
     def settle(self, tasks: Sequence[Try], kept: bool, links: bool = True) -> None:

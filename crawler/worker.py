@@ -96,8 +96,8 @@ class Worker:
 
     def visit(self, task: Try, host: Host) -> None:
         """The life of a URL, from taken to settled."""
-        if not host.met:
-            return self._meet(task, host)
+        if not host.met and not self._meet(task, host):
+            return None
         if urls.errand_of(task.url):
             return self._run_errand(task, host)
         rules = self.permits.of(task)
@@ -131,20 +131,23 @@ class Worker:
 
     # ---- 2. what the host allows
 
-    def _meet(self, task: Try, host: Host) -> None:
-        """Meet a host that comes up for the first time: a listing says what is settled of it.
+    def _meet(self, task: Try, host: Host) -> bool:
+        """Meet a host that comes up for the first time, by what is settled of it; True if it may be asked at once.
 
-        If somebody may have asked it before, it rests for one delay first: perhaps they asked a moment ago.
+        If somebody may have asked it before, a listing tells, and it rests for one delay: perhaps they asked just now.
         """
-        table = self.frontier.table
         settled = self.house.insist(self.store.settled_by_others, host.host, host.past)
         if settled is None:
-            table.put_back(task.url)
-            return table.rest(host.host, time.monotonic() + NOT_YET, host.strain)
-        kept = self.house.insist(self.store.pages, host.host) if settled else 0
-        self.frontier.meet(host.host, settled, kept, host.gains)
-        table.put_back(task.url)
-        return table.rest(host.host, self._first_due(task, host), host.strain)
+            due = time.monotonic() + NOT_YET
+        else:
+            kept = self.house.insist(self.store.pages, host.host) if settled else 0
+            is_met = self.frontier.meet(host.host, settled, kept, host.gains)
+            due = self._first_due(task, host)
+            if is_met and not settled and due <= time.monotonic():
+                return True
+        self.frontier.table.put_back(task.url)
+        self.frontier.table.rest(host.host, due, host.strain)
+        return False
 
     def _first_due(self, task: Try, host: Host) -> float:
         """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""

@@ -141,7 +141,7 @@ def put(files: Files, start: float) -> Report:
         for threads in (1, 16):
             rates[f"{'durable' if durable else 'not'}-{threads}"] = _rate(files, threads, f"put/{durable}-{threads}")
     files.durable = True
-    files.settle("put")
+    files.settle(["put"])
     rates["free"] = files.free()
     return rates
 

@@ -288,7 +288,7 @@ def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_o
     heirs[1].own([1], inherited=[1])
     assert heirs[0].queued
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
             heirs[0].tidy(0)
     assert on_disk(root).keys() == set(PAGES)

@@ -195,16 +195,16 @@ from crawler.cli import run
 count, limit = 0, int(sys.argv[1])
 
 def counted(method):
-    def call(self, *args):
+    def call(self, *args, **kwargs):
         global count
         count += 1
         if count == limit:
             os._exit(9)
-        return method(self, *args)
+        return method(self, *args, **kwargs)
     return call
 
 # The power goes off before the n-th time that the store is touched: all in one process, to count them.
-for name in ("put", "create", "claim", "drop", "make"):
+for name in ("put", "draft", "publish", "create", "claim", "drop", "make"):
     setattr(files.Files, name, counted(getattr(files.Files, name)))
 
 class Here:

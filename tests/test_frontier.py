@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -23,13 +24,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from world import InSmallLots
 
+from crawler import files as files_module
 from crawler import frontier as frontier_module
 from crawler import permits as permits_module
 from crawler import urls
 from crawler.config import Settings
 from crawler.desk import Done
 from crawler.errors import StoreAway
-from crawler.files import Files
+from crawler.files import Draft, Files
 from crawler.frontier import Frontier, from_lines, to_lines
 from crawler.housekeeping import House
 from crawler.machine import Machine, Plan
@@ -533,7 +535,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     lines = to_lines([Try(A), *(Try(f"{other}{page}") for page in range(11))])
     (root / f"frontier/00{shard}/someone-0000-000001.12").write_bytes(lines)
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
             mine.own([shard])
     read_all(mine).flush()
@@ -598,7 +600,7 @@ def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pyte
     mine = owner_of(root)
     mine.hand_over([Try(A), Try(B)])
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
             mine.flush()
     assert mine.queued
@@ -644,7 +646,7 @@ def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     shard = mine.shard_of(A)
     mine.hold([shard])
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
             mine.disown([shard])
     mine.disown([shard])
@@ -951,37 +953,58 @@ def home(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         made.house.shards.trace.wipe()
 
 
-def test_links_are_on_the_disk_before_the_record_that_stands_for_them(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     mine = home()
-    order: list[str] = []
-    put = Files.put
-    monkeypatch.setattr(
-        Files, "put", lambda self, name, data: (order.append(name.split("/")[0]), put(self, name, data))
-    )
+    mine.store.files.durable = True
+    mine.store.files.__dict__["_settles_at_once"] = at_once
+    written: set[Path] = set()  # files and folders that changed since they were brought to the disk
+    lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
+    sync, fsync, write_new, rename = files_module._sync_all, os.fsync, Files._write_new, Draft.rename
+
+    def seen(descriptor: int) -> Path:
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def note_write(self: Files, place: int, name: str, data: bytes, later: bool = False) -> None:
+        written.update({seen(place) / name, seen(place)})
+        write_new(self, place, name, data, later)
+
+    def note_rename(draft: Draft, place: int) -> None:
+        folder = seen(place)
+        if folder.parent.name == "links":
+            lost.append(written - {folder})  # its own name may come to the disk later
+        if folder / draft.temporary in written:
+            written.add(root / draft.name)
+        written.discard(folder / draft.temporary)
+        rename(draft, place)
+
+    monkeypatch.setattr(files_module, "_sync_all", lambda root: (sync(root), written.clear()))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), written.discard(seen(descriptor))))
+    monkeypatch.setattr(Files, "_write_new", note_write)
+    monkeypatch.setattr(Draft, "rename", note_rename)
+    mine.store.put_html(A, "text")
     mine.keep(A, 0, B, C)
-    assert order.index("links") > max(place for place, name in enumerate(order) if name == "frontier")
-    assert on_disk(root).keys() == {B, C}
+    assert lost == [set()]
+    assert on_disk(root).keys() == {B, C} and mine.store.html(A) == "text"
 
 
-@pytest.mark.parametrize("failing", ["frontier", "links"])
+@pytest.mark.parametrize("failing", ["put", "draft", "publish"])
 def test_a_flush_that_fails_keeps_its_pages_for_the_next(
     root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     mine = home()
-    put = Files.put
 
-    def fail(self: Files, name: str, data: bytes) -> None:
-        if name.startswith(failing):
-            raise StoreAway("gone")
-        put(self, name, data)
+    def fail(*_: object, **__: object) -> None:
+        raise StoreAway("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "put", fail)
+        patch.setattr(Files, failing, fail)
         with pytest.raises(StoreAway):
             mine.keep(A, 0, B)
     assert mine.store.record(A) is None
+    assert [path.name for path in root.glob("links/*/.*")] == [], "no draft is left"
     mine.house.flush()
     assert mine.store.record(A) is not None
     assert mine.slate.get(0, "pages") == 1

@@ -229,7 +229,7 @@ def test_a_pulse_that_could_not_be_written_is_not_a_burial(world: World, monkeyp
     ann = world.worker("ann")
     world.rounds(ann, count=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "put", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
             ann.beat()
     assert ann.beat() is True

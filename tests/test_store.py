@@ -99,7 +99,7 @@ def test_html_is_text_to_grep_whatever_the_page_was(text: str) -> None:
     class Kept(Files):
         data = b""
 
-        def put(self, name: str, data: bytes) -> None:
+        def put(self, name: str, data: bytes, later: bool = False) -> None:
             Kept.data = data
 
     Store("/nowhere", Kept("/nowhere")).put_html(URL, text)
