@@ -19,15 +19,16 @@ class _Limits(NamedTuple):
     tags: int  # as many cannot hurt, however nested
     length: int  # characters of a page; a longer one is always counted
     depths: float  # summed over all tags
-    copies: int  # of styles, each a node in memory
+    copies: int  # of styles, each a node in memory: what many small pages at once may take
+    share: int  # copies for each character, if that is more: large pages are parsed one at a time
     pieces: int  # tags and attributes, each a node in memory, and other things that a parser stops at
     work: float  # pieces times characters: html5lib adds each piece to a copy of what it has
 
 
 _LIMITS = {
-    "turbohtml": _Limits(1_000_000, 2_000_000, math.inf, 2_000_000, 1_000_000, math.inf),
-    "lexbor": _Limits(20_000, 500_000, 100_000_000, 1_000_000, 1_000_000, math.inf),
-    "html5lib": _Limits(500, 500_000, 1_000_000, 50_000, 50_000, 50_000_000_000),
+    "turbohtml": _Limits(1_000_000, 2_000_000, math.inf, 400_000, 4, 1_000_000, math.inf),
+    "lexbor": _Limits(20_000, 500_000, 100_000_000, 100_000, 0, 1_000_000, math.inf),
+    "html5lib": _Limits(500, 500_000, 1_000_000, 50_000, 0, 50_000, 50_000_000_000),
 }
 _MAX_ROOTS = 1_000
 _MAX_ATTRIBUTES = 300
@@ -56,9 +57,11 @@ _TAG = re.compile(
 
 def bounded(text: str, parser: str) -> tuple[str, bool]:
     """Return as much of a text as a parser can take in reasonable time, and whether that is less than all."""
-    if _is_harmless(text, _LIMITS[parser]):
+    limits = _LIMITS[parser]
+    limits = limits._replace(copies=max(limits.copies, limits.share * len(text)))
+    if _is_harmless(text, limits):
         return text, False
-    tally = _Tally(_LIMITS[parser])
+    tally = _Tally(limits)
     at = 0
     for tag in _TAG.finditer(text):
         if not (tally.affords_text(text, at, tag.start()) and tally.affords(tag)):

@@ -35,7 +35,6 @@ from crawler.records import Failure
 from crawler.seeds import Seeds
 from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
 from crawler.store import Store
-from crawler.worker import Worker
 
 PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
 GUILT = 4  # at which a page that dying workers had in hand is refused
@@ -336,6 +335,8 @@ def patiently(call: Callable[[], Result]) -> Result:
 
 def work(root: str, row: int, machine: str) -> str:
     """A worker's whole life; how it ended."""
+    from crawler.worker import Worker  # only here: what reads pages takes long to load, and the supervisor reads none
+
     assert _slate is not None
     files = Files(root, secrets.token_hex(4))
     store = Store(root, files)

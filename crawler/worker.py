@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any
 
 from crawler import config, parse, politeness, reasons, sitemap, urls
@@ -32,6 +33,7 @@ from crawler.store import Store, build_record
 from crawler.table import Host
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
+LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
 JUST_NOW = 3.0  # seconds in which a record is written after its links were handed over
 HOPS = 20  # redirects in a row: as many as browsers follow
@@ -50,7 +52,7 @@ class Worker:
         house.let_go = self.fetcher.let_go
         self.wants = wants(settings)
         self.permits = Permits(house, seeds, settings, self._get_robots)
-        self._reading = threading.Lock()  # one page at a time: its tree may take a hundred times as much memory
+        self._reading = threading.Lock()  # held by who reads a large page
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
@@ -210,7 +212,7 @@ class Worker:
         """Read a page, keep its text, and give its record; of a sitemap nothing but the record is kept."""
         when = time.time()
         try:
-            with self._reading:
+            with self._reading if len(answer.body) > LARGE else nullcontext():
                 if urls.sitemap_level(task.url):
                     return self._read_sitemap(task, answer)
                 reading = parse.read(answer, self.wants)

@@ -1,8 +1,9 @@
 """The benchmark: contenders side by side on the same real pages, in rounds; a table, the targets and a plot.
 
-    python tests/bench/run.py [--cases abcde] [--growth] [--rounds 3] [--quick] [--only TEXT]
+    python tests/bench/run.py [--cases abcdeg] [--rounds 3] [--quick] [--only TEXT]
 
 a: one site. b: hosts with one page each. c: hosts with some pages each. d: as c, the store far away. e: https.
+g: growth to a million known URLs.
 What it finds is in .bench/: table.txt, results.json and plot.png.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from dataclasses import asdict
@@ -36,6 +38,7 @@ def main() -> None:
     args = arguments()
     packages.provide()
     servers.enter_namespaces()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody's modules are compiled anew in each of its processes
     shutil.rmtree(BENCH, ignore_errors=True)
     BENCH.mkdir()
     say(
@@ -48,7 +51,7 @@ def main() -> None:
     panels: list[plot.Panel] = [partial(plot.by_workers, rows=in_c)] if in_c else []
     if "d" in args.cases:
         targets += far_away(args)
-    if args.growth:
+    if "g" in args.cases:
         found = grow(args)
         targets += table.growth_targets(found)
         panels.append(partial(plot.by_size, sizes=found.sizes))
@@ -60,8 +63,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--cases", default="abcde", help="some of them")
-    parser.add_argument("--growth", action="store_true", help="also with 10 thousand, 100 thousand and 1 million URLs")
+    parser.add_argument("--cases", default="abcdeg", help="some of them; g is growth, to 1 million URLs")
     parser.add_argument("--rounds", type=int, help="3; with --quick 1")
     parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
     parser.add_argument("--only", default="", help="contenders whose names contain this")
@@ -75,7 +77,7 @@ def side_by_side(args: argparse.Namespace) -> list[Row]:
     """The cases in which contenders are compared; what is known is kept after each."""
     rows: list[Row] = []
     with servers.names(BENCH):
-        for case in sorted(set(args.cases) - {"d"}):
+        for case in sorted(set(args.cases) - {"d", "g"}):
             found = rounds.rows(case, BENCH, args.rounds, args.part, args.only)
             rows += found
             say(table.show(f"\n{rounds.TITLES[case]}; rounds: {args.rounds}, medians", found))
