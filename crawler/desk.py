@@ -293,6 +293,7 @@ class Desk:
             with self._settling:
                 self._done = done + self._done
             raise
+        self.slate.set(self.row, "sent", self.frontier.sent)
         self._settle(done)
         if done:
             self.shards.trace.note(self.counters())

@@ -18,7 +18,6 @@ from crawler.records import Failure, Page
 from crawler.terms import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
-    KEPT,
     MAX_HEADER_LINE,
     Answer,
     Ask,
@@ -103,7 +102,7 @@ class CurlFetcher:
             if key in self._idle:
                 return self._pop(key)
             # A used handle has the trusted certificates loaded already, which takes longer than a handshake.
-            return self._pop(next(iter(self._idle))) if self._count >= KEPT else None
+            return self._pop(next(iter(self._idle))) if self._count >= self._terms.kept else None
 
     def _give(self, key: Key, handle: _Handle) -> None:
         with self._lock:
@@ -112,7 +111,7 @@ class CurlFetcher:
                 self._idle.setdefault(key, []).append(handle)
                 self._idle.move_to_end(key)
                 self._count += 1
-                extra = self._pop(next(iter(self._idle))) if self._count > KEPT else None
+                extra = self._pop(next(iter(self._idle))) if self._count > self._terms.kept else None
         if extra:
             extra.close()
 

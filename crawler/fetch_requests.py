@@ -27,7 +27,6 @@ from crawler.records import Failure
 from crawler.terms import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
-    KEPT,
     MAX_HEADERS,
     Answer,
     Ask,
@@ -122,7 +121,7 @@ class RequestsFetcher:
         self._deadlines = Deadlines(terms.timeout)
         self._proxies = {"http": terms.proxy, "https": terms.proxy} if terms.proxy else {}
         # Two, so that a connection made without the guard is never used by a request with it.
-        self._adapters = {guarded: _Adapter(KEPT, KEPT) for guarded in (True, False)}
+        self._adapters = {guarded: _Adapter(terms.kept, terms.kept) for guarded in (True, False)}
 
     def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
         """Ask once; a kept connection that the server has closed meanwhile is replaced by a new one."""
@@ -131,7 +130,7 @@ class RequestsFetcher:
             return self._insist(ask, judge)
 
     def _insist(self, ask: Ask, judge: Judge) -> Answer | Failure:
-        for _ in range(KEPT):
+        for _ in range(self._terms.kept + 1):
             outcome = self._try(ask, judge)
             # An old connection that broke before a byte came says nothing about the page.
             if not isinstance(outcome, Failure) or outcome.reason != "connect" or _now.fresh or _now.got:

@@ -53,6 +53,7 @@ class Frontier:
         self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name) that were found, the next one last
+        self.sent = 0  # batches that were left for others
         self._queue: list[Try] = []
         self._strays: list[tuple[Try, int]] = []  # what we found in our folders but is not for us, and in which batch
         self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
@@ -126,6 +127,7 @@ class Frontier:
             raise
         self.table.left.subtract(batch for _, batch in self._strays if batch in self.table.left)
         self._strays.clear()
+        self.sent += sum(home not in self._batches for home, _, _ in written)
         for home, name, part in written:
             self._take_in(home, name, part)
 

@@ -20,7 +20,7 @@ from crawler.slate import ROOM, TOLD, Slate
 from crawler.store import Store
 
 LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
-QUICK = 0.2  # the same while one is idle
+QUICK = 0.2  # the same while one is idle, and between looks for what a neighbour has left
 ENDING = 0.05  # seconds between looks, and between beats, when the end is near
 STEP = 0.02  # seconds between two thoughts of whether something is due
 SELDOM = 4  # looks at the other workers for one into all inboxes
@@ -34,7 +34,8 @@ class House(Desk):
     def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
         super().__init__(store, settings, seeds, slate, row, machine)
         self._leaving: set[int] = set()
-        self._looked = self._next_measure = 0.0
+        self._looked = self._listened = self._next_measure = 0.0
+        self._heard = 0
         self._next_tidy = time.monotonic() + TIDY
         self._looks = 0
         self._vouched, self._thorough = -1, False
@@ -77,6 +78,7 @@ class House(Desk):
         if now - self._looked > self._patience_to_look() and not self.outcome:
             self._look()
             self._looked = time.monotonic()
+        self._listen(now)
         self.frontier.read_on()
         if now >= self._next_tidy:
             done = self._tidy()
@@ -89,6 +91,14 @@ class House(Desk):
         if not self._is_idle():
             return self.settings.pulse
         return ENDING if self._near_the_end() else self.settings.pulse
+
+    def _listen(self, now: float) -> None:
+        """If little waits, look at once for what another worker of this machine has left, perhaps for us."""
+        sent = self.slate.total("sent") - self.slate.get(self.row, "sent")
+        is_hungry = self.table.waiting < 2 * self.threads
+        if sent != self._heard and is_hungry and now - self._listened > QUICK and not self.outcome:
+            self._heard, self._listened = sent, now
+            self.frontier.read_inboxes(sorted(self.frontier.owned)[:1], fresh=True)
 
     def _flush_if_due(self) -> None:
         lot = QUICK if self.shards.any_idle() else LEISURE

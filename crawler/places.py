@@ -29,17 +29,45 @@ class Places:
     @contextmanager
     def home(self, folder: str) -> Iterator[int]:
         """A folder, which is made if it is missing; afterwards it may be kept."""
-        try:
-            place = self.open(folder)
-        except FileNotFoundError:
-            self._make_home(folder)
-            place = self.open(folder)
+        place = self._open_inside(folder)
+        if place is None:
+            place = self._open_or_make(folder)
         try:
             yield place
         except BaseException:
             os.close(place)
             raise
         self.leave(folder, place)
+
+    def _open_inside(self, folder: str) -> int | None:
+        """A folder of a folder that was kept open, made if it is missing: the short way to a new host's."""
+        outer, _, name = inside(folder).rpartition("/")
+        around = self.take_held(outer)
+        if around is None:
+            return None
+        try:
+            try:
+                place = os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=around)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=around)
+                place = os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=around)
+        except OSError:  # it may be gone, or a link: the long way tells
+            os.close(around)
+            return None
+        self._keep(outer, around)
+        return place
+
+    def _open_or_make(self, folder: str) -> int:
+        try:
+            place = self.open(folder)
+        except FileNotFoundError:
+            self._make_home(folder)
+            place = self.open(folder)
+        if self.hold and "/" in folder:
+            outer = folder_of(folder)
+            self._keep(outer, self.open(outer))
+        return place
 
     @contextmanager
     def at(self, folder: str) -> Iterator[int]:
@@ -65,6 +93,9 @@ class Places:
         if not self.hold or "/" not in folder:
             os.close(place)
             return
+        self._keep(folder, place)
+
+    def _keep(self, folder: str, place: int) -> None:
         if self._holding >= self.hold:
             self.let_go()
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from crawler import config
 from crawler.config import Settings
 from crawler.files import TOO_MANY, Files
+from crawler.terms import KEPT
 
 STANDING = 56  # files that a worker has open whoever is asked: its own, and for moments those of a flush
 PLACES = 512  # folders that are kept open at most: with more hosts than that at a time, few would be met again
@@ -54,9 +56,17 @@ def files_for(threads: int) -> int:
 
 def places_for(threads: int) -> int:
     """How many folders a worker may keep open: half of the files that nobody else needs."""
+    return min(_spare(threads) // 2, PLACES)
+
+
+def connections_for(threads: int) -> int:
+    """How many connections a worker may keep open: the other half."""
+    return min(_spare(threads) // 2, KEPT)
+
+
+def _spare(threads: int) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = PLACES if soft == resource.RLIM_INFINITY else (soft - STANDING - files_for(threads)) // 2
-    return max(min(spare, PLACES), 0)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - STANDING - files_for(threads), 0)
 
 
 def can_open(count: int) -> bool:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from multiprocessing.context import SpawnContext
 from typing import Any
 
-COUNTERS = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes", "waiting", "flying", "hosts", "paused")
+COUNTERS = (
+    *("pages", "redirects", "sitemaps", "refusals", "retries", "bytes"),
+    *("waiting", "flying", "hosts", "paused", "sent"),  # sent: batches that were left for other workers
+)
 AWAY, ROOM, FILES = WANTS = ("away", "room", "files")  # what a worker may have to wait for before it asks hosts
 LINE = 2600  # bytes for one URL in flight: the longest line of a batch
 SENTENCE = 1000  # bytes for why a worker waits

@@ -18,8 +18,9 @@ MAX_HEADERS = 300 * 1024
 # An unwanted body is read this far and this long: cheaper for both sides than a new connection.
 DRAIN_BYTES = 16 * 1024
 DRAIN_SECONDS = 1.0
-# Connections kept open between requests; beyond that the longest idle one gives way.
-KEPT = 64
+# Connections kept open between requests; beyond that the longest idle one gives way. Each takes 0.2 MB; a new one takes
+# a look for the host's address, by threads of the resolver, and is as much work as half a page.
+KEPT = 256
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*[!-~\x80-\xff])", re.ASCII)
 # Not those beyond 127: they are bytes of UTF-8 in a header that was read as Latin-1.
@@ -50,6 +51,7 @@ class Terms:
     """On what terms we ask: who we say we are, what we wait for, and what we take."""
 
     fetcher: str = "curl"
+    kept: int = KEPT
     user_agent: str = "folder-crawler"
     timeout: float = 30.0
     connect_timeout: float = 10.0

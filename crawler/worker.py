@@ -16,9 +16,10 @@ import random
 import threading
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
-from crawler import config, parse, politeness, reasons, sitemap, urls
+from crawler import config, parse, politeness, reasons, room, sitemap, urls
 from crawler.config import Settings
 from crawler.desk import Done, Stopped
 from crawler.errors import StoreError
@@ -48,7 +49,7 @@ class Worker:
         self.house = house
         self.frontier = house.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(config.terms(settings))
+        self.fetcher = Fetcher(replace(config.terms(settings), kept=room.connections_for(house.threads)))
         house.let_go = self.fetcher.let_go
         self.wants = wants(settings)
         self.permits = Permits(house, seeds, settings, self._get_robots)

@@ -920,10 +920,10 @@ def test_every_url_is_given_out_exactly_once_in_any_order(links: list[tuple[str,
 class Home:
     """A worker's house over a little store, with the housekeeper's rounds in the hands of the test."""
 
-    def __init__(self, root: Path, **given: object) -> None:
+    def __init__(self, root: Path, workers: int = 1, **given: object) -> None:
         self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
         self.store = Store(root, Files(root, "house", durable=False))
-        self.slate = Slate(get_context("spawn"), 1, 4)
+        self.slate = Slate(get_context("spawn"), workers, 4)
         self.seeds = Seeds(self.store, self.settings)
         self.house = House(self.store, self.settings, self.seeds, self.slate, 0, "machine")
         self.house.shards.beat(self.house.counters(), "")
@@ -942,7 +942,7 @@ def home(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     homes: list[Home] = []
 
-    def make(**given: object) -> Home:
+    def make(**given: Any) -> Home:
         homes.append(Home(root, **given))
         return homes[-1]
 
@@ -988,6 +988,23 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     mine.keep(A, 0, B, C)
     assert lost == [set()]
     assert on_disk(root).keys() == {B, C} and mine.store.html(A) == "text"
+
+
+def test_what_a_neighbour_leaves_is_looked_for_at_once_by_a_worker_that_has_little(
+    root: Path, home: Callable[..., Home]
+) -> None:
+    mine = home(workers=2)
+    mine.house.frontier.own([0, 1])
+    neighbour = Frontier(Files(root, "neighbour", durable=False), mine.settings)
+    neighbour.doors = {0: 0, 1: 0}
+    neighbour.hand_over([Try(A)])
+    neighbour.flush()
+    assert neighbour.sent == 1
+    mine.house._listen(time.monotonic())
+    assert mine.house.table.waiting == 0, "nobody has said anything"
+    mine.slate.set(1, "sent", 1)
+    mine.house._listen(time.monotonic())
+    assert mine.house.table.waiting == 1
 
 
 @pytest.mark.parametrize("failing", ["put", "draft", "publish"])

@@ -63,14 +63,14 @@ def test_files_are_opened_to_know_whether_they_can_be_and_none_stays_open() -> N
     assert done.stdout.split() == ["True", "False", "True"]
 
 
-def test_folders_are_kept_open_only_with_files_that_nobody_else_needs() -> None:
+def test_folders_and_connections_are_kept_open_only_with_files_that_nobody_else_needs() -> None:
     code = (
         "import resource\n"
-        "from crawler.room import STANDING, files_for, places_for\n"
+        "from crawler.room import STANDING, connections_for, files_for, places_for\n"
         "for spare in (-10, 0, 40, 4000):\n"
         "    soft = STANDING + files_for(16) + spare\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
-        "    print(places_for(16))\n"
+        "    print(places_for(16), connections_for(16))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["0", "0", "20", "512"]
+    assert done.stdout.split("\n")[:-1] == ["0 0", "0 0", "20 20", "512 256"]
