@@ -102,7 +102,7 @@ class CurlFetcher:
             if key in self._idle:
                 return self._pop(key)
             # A used handle has the trusted certificates loaded already, which takes longer than a handshake.
-            return self._pop(next(iter(self._idle))) if self._count >= self._terms.kept else None
+            return self._pop(next(iter(self._idle))) if self._idle and self._count >= self._terms.kept else None
 
     def _give(self, key: Key, handle: _Handle) -> None:
         with self._lock:

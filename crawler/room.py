@@ -60,8 +60,8 @@ def places_for(threads: int) -> int:
 
 
 def connections_for(threads: int) -> int:
-    """How many connections a worker may keep open: the other half."""
-    return min(_spare(threads) // 2, KEPT)
+    """How many connections a worker may keep open: the other half, and one in any case."""
+    return max(min(_spare(threads) // 2, KEPT), 1)
 
 
 def _spare(threads: int) -> int:

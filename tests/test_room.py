@@ -73,4 +73,4 @@ def test_folders_and_connections_are_kept_open_only_with_files_that_nobody_else_
         "    print(places_for(16), connections_for(16))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:-1] == ["0 0", "0 0", "20 20", "512 256"]
+    assert done.stdout.split("\n")[:-1] == ["0 1", "0 1", "20 20", "512 256"]
