@@ -7,7 +7,8 @@ next: it is the life of a URL.
     traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
     robots, armour                         pure: what robots.txt and robots tags say to us; how much of a page is read
     deadlines                              the end of a request from outside
-    logs, slate, cores                     log lines; what workers show their supervisor; a core for each worker
+    logs, show                             log lines; what reaches the user's terminal
+    slate, cores                           what workers show their supervisor; a core for each worker
     places, files, config                  folders of a mount; what we ask of it, and nothing else; crawl.yaml
     politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk

@@ -8,34 +8,22 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
-from crawler.logs import Logs, log, masked, printable
+from crawler.logs import Logs, log
 from crawler.machine import Machine, Plan, check_limits
+from crawler.show import Add, say
 from crawler.store import Store, open_store
 from crawler.version import __version__
-
-EXAMPLES = {
-    "run": "example: crawler run /mnt/shared/crawl https://example.org/ --scope host --depth 3",
-    "add": "example: crawler add /mnt/shared/crawl https://example.org/news/",
-    "status": "example: crawler status /mnt/shared/crawl --json | jq .waiting",
-    "explain": "example: crawler explain /mnt/shared/crawl https://example.org/news/",
-    "pause": "example: crawler pause /mnt/shared/crawl",
-    "resume": "example: crawler resume /mnt/shared/crawl",
-    "stop": "example: crawler stop /mnt/shared/crawl",
-    "rehydrate": "example: crawler rehydrate /mnt/shared/crawl",
-    "demo": "example: crawler demo /tmp/demo --workers 4",
-    "doctor": "example: crawler doctor /mnt/shared/crawl, on two machines at once",
-}
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
 
@@ -59,6 +47,8 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("--no-robots",), "robots", {"action": "store_false", "default": None}),
     (("--shards",), "shards", {"metavar": "N"}),
 )
+
+Call = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,11 +84,6 @@ def run(args: Sequence[str]) -> int:
         return errors.BUG
 
 
-def say(text: str, file: TextIO | None = None) -> None:
-    """Print lines for a person: whatever is in them, no control character and no password reaches the terminal."""
-    print(masked("\n".join(map(printable, text.split("\n")))), file=file, flush=True)
-
-
 def read(args: Sequence[str]) -> argparse.Namespace:
     """The options of a command line; URLs may stand anywhere among the flags, which argparse alone does not allow."""
     options, rest = parser().parse_known_args(args)
@@ -118,39 +103,49 @@ def parser() -> Parser:
     top = Parser(prog="crawler", description="A web crawler for several machines and one shared folder.")
     top.add_argument("--version", action="version", version=f"crawler {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _run_flags(_command(commands, "run", "crawl into a store, or go on with one", run_crawl))
-    _url_flags(_command(commands, "add", "give URLs to a crawl, whether machines are at work on it or not", run_add))
-    status = _command(commands, "status", "how a crawl stands", show_status)
+
+    def add(name: str, help: str, call: Call, example: str, store: bool = True) -> Parser:
+        made: Parser = commands.add_parser(name, help=help, description=help + ".", epilog=f"example: {example}")
+        made.set_defaults(command=call)
+        if store:
+            made.add_argument("store", type=Path, metavar="STORE", help="the shared folder")
+        return made
+
+    _crawl_commands(add)
+    return top
+
+
+def _crawl_commands(add: Add) -> None:
+    """What begins a crawl, steers it, and tells how it stands."""
+    shared = "/mnt/shared/crawl"
+    example = f"crawler run {shared} https://example.org/ --scope host --depth 3"
+    _run_flags(add("run", "crawl into a store, or go on with one", run_crawl, example))
+    example = f"crawler add {shared} https://example.org/news/"
+    _url_flags(add("add", "give URLs to a crawl, whether machines are at work on it or not", run_add, example))
+    status = add("status", "how a crawl stands", show_status, f"crawler status {shared} --json | jq .waiting")
     status.add_argument("--json", action="store_true", help="for scripts")
     status.add_argument("-v", "--verbose", action="store_true", help="show each worker, however many there are")
-    explained = _command(commands, "explain", "what became of a URL, and which rule decided", show_explanation)
+    example = f"crawler explain {shared} https://example.org/news/"
+    explained = add("explain", "what became of a URL, and which rule decided", show_explanation, example)
     explained.add_argument("url", metavar="URL", help="in any spelling")
     explained.add_argument("--json", action="store_true", help="for scripts")
-    _command(commands, "pause", "have all machines stop asking hosts, until `resume`", run_pause)
-    _command(commands, "resume", "have all machines go on after `pause`", run_resume)
-    _command(commands, "stop", "have all machines that are at work end in good order, and wait for them", run_stop)
-    _command(commands, "rehydrate", "make the frontier again from the saved links", run_rehydrate)
-    shown = _command(
-        commands, "demo", "crawl an embedded web and prove that every page is there", demo.run, store=False
-    )
+    add("pause", "have all machines stop asking hosts, until `resume`", run_pause, f"crawler pause {shared}")
+    add("resume", "have all machines go on after `pause`", run_resume, f"crawler resume {shared}")
+    help = "have all machines that are at work end in good order, and wait for them"
+    add("stop", help, run_stop, f"crawler stop {shared}")
+    add("rehydrate", "make the frontier again from the saved links", run_rehydrate, f"crawler rehydrate {shared}")
+    help = "crawl an embedded web and prove that every page is there"
+    shown = add("demo", help, demo.run, "crawler demo /tmp/demo --workers 4", store=False)
     demo.flags(shown, partial(_whole, most=1_000_000), _whole)
-    checked = _command(commands, "doctor", "test whether a mount is fit for a crawl", run_doctor)
+    example = f"crawler doctor {shared}, on two machines at once"
+    checked = add("doctor", "test whether a mount is fit for a crawl", run_doctor, example)
     checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
     checked.add_argument(
         "--wait", type=_duration, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
     )
-    return top
 
 
-def _command(commands: Any, name: str, help: str, call: Any, store: bool = True) -> Parser:
-    made: Parser = commands.add_parser(name, help=help, description=help + ".", epilog=EXAMPLES[name])
-    made.set_defaults(command=call)
-    if store:
-        made.add_argument("store", type=Path, metavar="STORE", help="the shared folder")
-    return made
-
-
-def _url_flags(made: Parser) -> None:
+def _url_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("urls", nargs="*", metavar="URL", help="where to begin")
     made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
     made.add_argument(
@@ -158,7 +153,7 @@ def _url_flags(made: Parser) -> None:
     )
 
 
-def _run_flags(made: Parser) -> None:
+def _run_flags(made: argparse.ArgumentParser) -> None:
     _url_flags(made)
     made.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
     made.add_argument(

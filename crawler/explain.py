@@ -267,7 +267,7 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Verdict | None:
     if found["robots"].get("allowed") is False and settings.robots:
         return "robots", f"{look_up('robots').meaning}, as it was last read"
     if settings.max_per_host is not None:
-        pages = store.pages(urls.host(found["url"]))
+        pages = store.kept(urls.host(found["url"]))
         if pages >= settings.max_per_host:
             return "max_per_host", f"its host has {many(pages, 'page')}, and max_per_host is {settings.max_per_host:,}"
     return None

@@ -48,6 +48,35 @@ class Robots:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A page that is kept: its record, and its text when that is asked for."""
+
+    url: str
+    record: dict[str, Any]
+    _store: Store
+
+    @property
+    def html(self) -> str:
+        """Its text; nothing if somebody has removed it."""
+        return self._store.html(self.url) or ""
+
+    @property
+    def host(self) -> str:
+        """Its host: the name of its folder."""
+        return urls.host(self.url)
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        return str(self.record.get("title") or "")
+
+    @property
+    def links(self) -> list[str]:
+        """What it links to, each in its one spelling."""
+        return links_of(self.record)
+
+
 class Store:
     """A crawl's folder: `Store(path)` reads it; workers also write it."""
 
@@ -114,7 +143,7 @@ class Store:
                 return None
         return self.settled(host) if past else set()
 
-    def pages(self, host: str) -> int:
+    def kept(self, host: str) -> int:
         """How many pages of a host are kept, from one listing."""
         return sum(map(bool, map(KEY.fullmatch, self.files.names(f"htmls/{host}"))))
 
@@ -124,11 +153,25 @@ class Store:
 
     def records(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """All records, of one host or of all, in a stable order; unreadable ones are passed over."""
-        for name in self.hosts() if host is None else [host]:
-            for key in sorted(self.files.names(f"links/{name}")):
-                record = self._json(f"links/{name}/{key}")
-                if record is not None:
-                    yield record
+        return self._all("links", host)
+
+    def pages(self, host: str | None = None) -> Iterator[StoredPage]:
+        """All pages, in the order of `records`; redirects and sitemaps have records, but are none."""
+        for record in self.records(host):
+            url = record.get("url")
+            if record.get("sha224") and isinstance(url, str):
+                yield StoredPage(url, record, self)
+
+    def refusals(self, host: str | None = None) -> Iterator[dict[str, Any]]:
+        """All refusals, in the same order."""
+        return self._all("errs", host)
+
+    def _all(self, noun: str, host: str | None) -> Iterator[dict[str, Any]]:
+        for name in sorted(self.files.names(noun)) if host is None else [host]:
+            for key in sorted(self.files.names(f"{noun}/{name}")):
+                found = self._json(f"{noun}/{name}/{key}")
+                if found is not None:
+                    yield found
 
     # ---- robots and seeds
 

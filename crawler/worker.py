@@ -143,7 +143,7 @@ class Worker:
         if settled is None:
             due = time.monotonic() + NOT_YET
         else:
-            kept = self.house.insist(self.store.pages, host.host) if settled else 0
+            kept = self.house.insist(self.store.kept, host.host) if settled else 0
             is_met = self.frontier.meet(host.host, settled, kept, host.gains)
             due = self._first_due(task, host)
             if is_met and not settled and due <= time.monotonic():

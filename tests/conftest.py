@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import stores
 from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 from kinds import KINDS
@@ -77,3 +79,15 @@ def mounting(tmp_path: Path) -> Iterator[Callable[[str, int], Mount]]:
             return stack.enter_context(KINDS[kind](tmp_path, machines))
 
         yield mount
+
+
+@pytest.fixture(scope="session")
+def crawled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that the real program has crawled; not to be changed (see `crawled`)."""
+    return stores.crawl(tmp_path_factory.mktemp("crawled"))
+
+
+@pytest.fixture
+def crawled(crawled_once: Path, tmp_path: Path) -> Path:
+    """A copy of that store, to do with as one likes."""
+    return Path(shutil.copytree(crawled_once, tmp_path / "crawled"))

@@ -1,0 +1,47 @@
+"""What reaches the terminal: no control characters, colours where they are wanted, a bar if somebody looks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TextIO, TypeVar
+
+from crawler.logs import masked, printable
+
+RED, GREEN, YELLOW, BOLD, DIM = "31", "32", "33", "1", "2"
+
+Item = TypeVar("Item")
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print lines for a person: whatever is in them, no control character and no password reaches the terminal."""
+    print(masked("\n".join(map(printable, text.split("\n")))), file=file, flush=True)
+
+
+def paint(text: str, colour: str, file: TextIO | None = None) -> str:
+    """Text in a colour, where it goes to a terminal and nobody has asked for none."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(file or sys.stdout) else text
+
+
+def has_colours(file: TextIO) -> bool:
+    """Whether colours are wanted there: see no-color.org."""
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+    """The same items, with a bar on standard error while somebody looks."""
+    from tqdm import tqdm
+
+    with tqdm(items, what, total, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False, unit="") as bar:
+        yield from bar
+
+
+class Add(Protocol):
+    """How a module adds a command of its own to the program."""
+
+    def __call__(
+        self, name: str, help: str, call: Callable[[Namespace], int], example: str, store: bool = True
+    ) -> ArgumentParser:
+        """The parser of a new command, which has STORE as its first argument unless it needs none."""
