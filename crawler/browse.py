@@ -52,6 +52,7 @@ def commands(add: Add) -> None:
 
 def list_pages(options: Namespace) -> int:
     """`crawler ls`."""
+    check_root(options.store, "ls")
     store = open_store(options.store)
     hosts: list[str | None] = [_host(store, given) for given in options.hosts]
     for host in hosts or [None]:

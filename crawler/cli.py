@@ -158,7 +158,7 @@ def _crawl_commands(add: Add) -> None:
     explained.add_argument("--json", action="store_true", help="for scripts")
     add("pause", "have all machines stop asking hosts, until `resume`", run_pause, f"crawler pause {shared}")
     add("resume", "have all machines go on after `pause`", run_resume, f"crawler resume {shared}")
-    help = "have all machines that are at work end in good order, and wait for them"
+    help = "have all machines at work end in good order, and wait for them"
     add("stop", help, run_stop, f"crawler stop {shared}")
     add("rehydrate", "make the frontier again from the saved links", run_rehydrate, f"crawler rehydrate {shared}")
     help = "crawl an embedded web and prove that every page is there"

@@ -174,7 +174,7 @@ class Store:
 
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""
-        return sorted(self.files.names("links"))
+        return sorted(self._names("links"))
 
     def records(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """All records, of one host or of all, in a stable order; unreadable ones are passed over."""

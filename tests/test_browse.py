@@ -283,13 +283,13 @@ def test_what_is_no_store_is_said_in_a_sentence(tmp_path: Path, command: str) ->
     url = [f"{A}/"] if command in ("cat", "links") else []
     assert "does not exist; is the mount there?" in sentence(command, tmp_path / "no", *url, code=5)
     assert "is not a store" in sentence(command, tmp_path, *url, code=5)
-    if url:
-        assert f"write crawler {command} STORE {A}" in sentence(command, *url, *url, code=2)
+    if command != "hosts":
+        assert f"write crawler {command} STORE {A}" in sentence(command, f"{A}/", *url, code=2)
 
 
 def test_a_store_in_use_is_read_and_the_crawl_not_disturbed(tmp_path: Path) -> None:
-    tree = {"/": [f"/{n}" for n in range(60)], **{f"/{n}": [f"/{n}/{m}" for m in range(3)] for n in range(60)}}
-    tree |= {f"/{n}/{m}": [] for n in range(60) for m in range(3)}
+    tree = {"/": [f"/{n}" for n in range(30)], **{f"/{n}": [f"/{n}/{m}" for m in range(3)] for n in range(30)}}
+    tree |= {f"/{n}/{m}": [] for n in range(30) for m in range(3)}
     with world(Links(tree), tmp_path) as w:
         crawl = w.start(*w.web.seeds())
         counts = []
@@ -301,7 +301,7 @@ def test_a_store_in_use_is_read_and_the_crawl_not_disturbed(tmp_path: Path) -> N
             assert row["waiting"] < len(tree)
             counts.append(row["pages"])
             assert printed("cat", w.root, f"{A}/").strip().endswith(b"</html>")
-            assert [f"{A}/59"] in rows("links", w.root, f"{A}/")
+            assert [f"{A}/29"] in rows("links", w.root, f"{A}/")
         end(crawl)
         assert counts
         assert counts == sorted(counts)
@@ -309,13 +309,10 @@ def test_a_store_in_use_is_read_and_the_crawl_not_disturbed(tmp_path: Path) -> N
         assert len(rows("ls", w.root)) == len(tree)
 
 
-@pytest.mark.parametrize(
-    "command", ["ls {}", "ls {} --json | head -1", "hosts {}", "links {} {url}", "cat {} {url}", ""]
-)
+@pytest.mark.parametrize("command", ["ls {} --json", "hosts {}", "cat {} {url}", "--help"])
 def test_a_closed_pipe_ends_a_command_quietly(crawled_once: Path, command: str) -> None:
     url = next(Store(crawled_once).pages()).url
-    words = command.format(crawled_once, url=url) or "--help"
-    assert in_shell(f"crawler {words} | true") == (0, "")
+    assert in_shell(f"crawler {command.format(crawled_once, url=url)} | true") == (0, "")
 
 
 def test_what_is_too_much_for_a_pipe_at_once_ends_quietly_too(tmp_path: Path) -> None:
@@ -331,9 +328,7 @@ def test_output_that_nobody_gets_is_no_fault(little: Path, monkeypatch: pytest.M
     assert "\\ufffd" in crawler("ls", str(little), "b.example")
 
 
-@pytest.mark.parametrize(
-    "args", [["ls", "-a"], ["ls", "--json"], ["cat", f"{B}/"], ["cat", f"{B}/", "--json"], ["links", f"{B}/"]]
-)
+@pytest.mark.parametrize("args", [["ls", "-a"], ["cat", f"{B}/"], ["cat", f"{B}/", "--json"]])
 def test_nothing_hostile_reaches_a_terminal(little: Path, args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     said = on_a_terminal(args[0], str(little), *args[1:])

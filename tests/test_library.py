@@ -69,8 +69,9 @@ def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
 
 def test_a_folder_that_is_no_store_is_said_and_an_empty_store_has_no_pages(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "not-there"):
-        with pytest.raises(StoreError, match="is not a store"):
-            list(Store(root).pages())
+        for read in (Store(root).pages, Store(root).hosts, Store(root).refusals):
+            with pytest.raises(StoreError, match="is not a store"):
+                list(read())
     (tmp_path / "links").mkdir()  # as in a copy of what was brought alone
     assert list(Store(tmp_path).pages()) == list(Store(tmp_path).refusals("a.example")) == []
 
