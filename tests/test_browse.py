@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -88,7 +89,8 @@ def sentence(*args: object, code: int) -> str:
 def in_shell(command: str) -> tuple[int, str]:
     """The exit code of our part of a pipe, and what is said on standard error."""
     words = f"{command.replace('crawler', ' '.join(COMMAND), 1)}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=LONG, check=False)
+    how = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=how, timeout=LONG, check=False)
     return done.returncode, done.stderr
 
 
