@@ -23,6 +23,8 @@ next: it is the life of a URL.
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress
+    browse                                 what is in a store: its pages, a page, its links, its hosts
+    manual, completion                     what --help shows; scripts that complete commands in a shell
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
     cli                                    arguments to calls, errors to exit codes
@@ -33,15 +35,15 @@ from typing import TYPE_CHECKING, Any
 from crawler.version import __version__
 
 if TYPE_CHECKING:
-    from crawler.store import Store
+    from crawler.store import Store, StoredPage
 
-__all__ = ["Store", "__version__"]
+__all__ = ["Store", "StoredPage", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """`Store` is loaded when it is asked for: the command must be able to end quietly from its first moment on."""
-    if name != "Store":
+    if name not in ("Store", "StoredPage"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from crawler.store import Store
+    from crawler import store
 
-    return Store
+    return getattr(store, name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import json
 import os
 import secrets
@@ -15,12 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
+from crawler import browse, completion, config, control, demo, doctor, errors, explain, manual, rehydrate, report, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log
 from crawler.machine import Machine, Plan, check_limits
+from crawler.manual import Parser
 from crawler.show import Add, say
 from crawler.store import Store, open_store
 from crawler.version import __version__
@@ -48,77 +51,101 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("--shards",), "shards", {"metavar": "N"}),
 )
 
+USUAL = {"depth", "delay", "scope", "include", "exclude", "limit", "user_agent"}  # the flags that --help explains
+
 Call = Callable[[argparse.Namespace], int]
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse, with our one sentence and exit code."""
-
-    def error(self, message: str) -> NoReturn:
-        """Stop with a sentence about usage."""
-        raise UsageError(f"{message}; `{self.prog} --help` tells more")
 
 
 def main() -> NoReturn:
     """The `crawler` command."""
     for number in (signal.SIGINT, signal.SIGTERM):  # until a machine listens to them: an end without a word
         signal.signal(number, signal.default_int_handler)
+    _prepare_output()
     sys.exit(run(sys.argv[1:]))
+
+
+def _prepare_output() -> None:
+    """Printing is no fault, be it that standard output was closed before we began, or that it lacks some letters."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(args: Sequence[str]) -> int:
     """Run one command; the exit code."""
     try:
-        options = read(args)
-        return int(options.command(options))
+        return _call(args)
     except CrawlerError as error:
         say(f"crawler: {error}", sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that closing stdout says nothing either
+        _print_no_more()
         return errors.OVER
     except KeyboardInterrupt:
         return errors.STOPPED
-    except Exception:  # noqa: BLE001 - the one place where a fault of ours gets its exit code
+    except Exception as error:  # noqa: BLE001 - the one place where a fault of ours gets its exit code
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
+            _print_no_more()
+            say("crawler: there is no room for what is printed; free some, or print to another place", sys.stderr)
+            return errors.FULL
         log.exception("crawler: a fault of the program itself; please report it with these lines")
         return errors.BUG
+
+
+def _print_no_more() -> None:
+    """Leave what is not printed yet: closing standard output must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _call(args: Sequence[str]) -> int:
+    """Run it until all that it printed is out: after us, a closed pipe would be a fault."""
+    try:
+        options = read(args)
+        return int(options.command(options))
+    finally:
+        sys.stdout.flush()
 
 
 def read(args: Sequence[str]) -> argparse.Namespace:
     """The options of a command line; URLs may stand anywhere among the flags, which argparse alone does not allow."""
     options, rest = parser().parse_known_args(args)
-    strange = [item for item in rest if item.startswith("-") or not hasattr(options, "urls")]
+    several = [given for given in (vars(options).get("urls"), vars(options).get("hosts")) if isinstance(given, list)]
+    strange = [item for item in rest if item.startswith("-") or not several]
     if strange:
         name = strange[0].partition("=")[0]
         raise UsageError(
             f"there is no flag or place for {name!r}; `crawler --help` and `crawler COMMAND --help` list them"
         )
     if rest:
-        options.urls += rest
+        several[0] += rest
     return options
 
 
 def parser() -> Parser:
     """All commands and flags."""
-    top = Parser(prog="crawler", description="A web crawler for several machines and one shared folder.")
+    about = "A web crawler for several machines and one shared folder."
+    top = Parser(prog="crawler", usage="crawler COMMAND ...", description=about, formatter_class=manual.Overview)
     top.add_argument("--version", action="version", version=f"crawler {__version__}")
-    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(prog="crawler", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
 
     def add(name: str, help: str, call: Call, example: str, store: bool = True) -> Parser:
-        made: Parser = commands.add_parser(name, help=help, description=help + ".", epilog=f"example: {example}")
+        made: Parser = commands.add_parser(name, description=help + ".", epilog=f"example: {example}")
         made.set_defaults(command=call)
         if store:
             made.add_argument("store", type=Path, metavar="STORE", help="the shared folder")
         return made
 
     _crawl_commands(add)
+    browse.commands(add)
+    completion.commands(add, parser)
+    top.epilog = manual.overview(commands.choices)
     return top
 
 
 def _crawl_commands(add: Add) -> None:
     """What begins a crawl, steers it, and tells how it stands."""
     shared = "/mnt/shared/crawl"
-    example = f"crawler run {shared} https://example.org/ --scope host --depth 3"
+    example = f"crawler run {shared} https://example.org/ --scope host -d 3"
     _run_flags(add("run", "crawl into a store, or go on with one", run_crawl, example))
     example = f"crawler add {shared} https://example.org/news/"
     _url_flags(add("add", "give URLs to a crawl, whether machines are at work on it or not", run_add, example))
@@ -131,7 +158,7 @@ def _crawl_commands(add: Add) -> None:
     explained.add_argument("--json", action="store_true", help="for scripts")
     add("pause", "have all machines stop asking hosts, until `resume`", run_pause, f"crawler pause {shared}")
     add("resume", "have all machines go on after `pause`", run_resume, f"crawler resume {shared}")
-    help = "have all machines that are at work end in good order, and wait for them"
+    help = "have all machines at work end in good order, and wait for them"
     add("stop", help, run_stop, f"crawler stop {shared}")
     add("rehydrate", "make the frontier again from the saved links", run_rehydrate, f"crawler rehydrate {shared}")
     help = "crawl an embedded web and prove that every page is there"
@@ -146,7 +173,7 @@ def _crawl_commands(add: Add) -> None:
 
 
 def _url_flags(made: argparse.ArgumentParser) -> None:
-    made.add_argument("urls", nargs="*", metavar="URL", help="where to begin")
+    made.add_argument("urls", nargs="*", default=[], metavar="URL", help="where to begin")
     made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
     made.add_argument(
         "--sitemap", metavar="URL", action="append", default=[], help="a sitemap: what it lists are seeds; repeatable"
@@ -154,27 +181,20 @@ def _url_flags(made: argparse.ArgumentParser) -> None:
 
 
 def _run_flags(made: argparse.ArgumentParser) -> None:
+    made.usage = "crawler run STORE [URL ...] [FLAG ...]"
     _url_flags(made)
-    made.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
-    made.add_argument(
-        "-s",
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="any setting by name; repeatable",
-    )
-    group = made.add_argument_group("settings (kept in the store; the first run decides)")
+    group = made.add_argument_group("settings (kept in the store; the first run decides) [default]")
+    group.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
+    help = "any setting by name; repeatable"
+    group.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help=help)
+    rare = made.add_argument_group("more of them, which README.md explains with all that --set knows", _rare_flags())
     for flags, name, how in SETTING_FLAGS:
-        default = config.show(getattr(config.Settings(), name))
-        more = "repeatable" if how.get("action") == "append" else f"default {default}"
-        help = f"{config.HELP[name]} ({more})" if "metavar" in how else config.HELP[name]
-        group.add_argument(
-            *flags,
-            dest=f"set_{name}",
-            help="do not obey robots.txt" if name == "robots" else help.replace("%", "%%"),
-            **how,
-        )
+        if name in USUAL:
+            default = getattr(config.Settings(), name)
+            help = config.HELP[name] + (f" [{config.show(default)}]" if default else "")
+            group.add_argument(*flags, dest=f"set_{name}", help=help.replace("%", "%%"), **how)
+        else:
+            rare.add_argument(*flags, dest=f"set_{name}", help=argparse.SUPPRESS, **how)
     here = made.add_argument_group("this machine (may differ from machine to machine)")
     here.add_argument(
         "-j",
@@ -189,6 +209,10 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
+
+
+def _rare_flags() -> str:
+    return ", ".join(flags[-1] for flags, name, _ in SETTING_FLAGS if name not in USUAL)
 
 
 def _whole(given: str, most: int = 1024) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 OVER = 0
+MISSING = 1
 USAGE = 2
 STOPPED = 3
 LIMIT = 4
@@ -12,6 +13,7 @@ BUG = 70
 
 EXIT_CODES = {
     OVER: "the crawl is over: nothing is waiting",
+    MISSING: "what was asked for is not in the store",
     USAGE: "usage: a flag, a setting or a URL is wrong; nothing was asked",
     STOPPED: "stopped with work left (Ctrl-C, SIGTERM, crawler stop); the same command goes on",
     LIMIT: "the time or page limit was reached with work left; a page limit is raised in crawl.yaml",
@@ -25,6 +27,12 @@ class CrawlerError(Exception):
     """What the operator must know, in one sentence."""
 
     exit_code = BUG
+
+
+class NotThere(CrawlerError):
+    """The store is fine, but it does not have what the operator asked for."""
+
+    exit_code = MISSING
 
 
 class UsageError(CrawlerError):

@@ -16,7 +16,7 @@ from crawler import addresses, config, roster, urls
 from crawler.config import Settings
 from crawler.control import is_paused
 from crawler.files import Files
-from crawler.frontier import folder, from_lines
+from crawler.frontier import batches, from_lines
 from crawler.logs import many, printable
 from crawler.reasons import look_up
 from crawler.records import REDIRECTS
@@ -30,7 +30,6 @@ Facts = dict[str, Any]
 
 SETTLED, WAITING, NEVER_SEEN, NEVER_ASKED = "settled", "waiting", "never seen", "never asked"
 SHOWN = 5  # places of seeds that are named
-LOOKS = 3  # at a folder whose batches change under our eyes
 PORTS = {"http": 80, "https": 443}
 # What the crawl itself asks on behalf of hosts.
 MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
@@ -45,11 +44,11 @@ TRAPS = {
 def explain(store: Store, given: str) -> Facts:
     """All that the store knows of a URL, as a JSON value; nothing in it shows the userinfo that was given."""
     settings = store.settings()
-    spelled = urls.spell(given, tracking=settings.tracking)
-    if spelled is None:
+    meant = spellings(given, settings)
+    if not meant:
         return {"url": None, "state": NEVER_ASKED, "rule": "bad-url", "why": urls.why_not(given)}
     owners = read_owners(store.files, settings.shards)
-    for url in _spellings(given, spelled, settings):
+    for url in meant:
         shard = urls.shard(url, settings.shards, settings.spread)
         fate = _fate(store, url, [shard, doors(owners).get(shard, shard)])
         if fate:
@@ -75,8 +74,11 @@ def explain(store: Store, given: str) -> Facts:
 # ---- which URL is meant
 
 
-def _spellings(given: str, spelled: str, settings: Settings) -> list[str]:
-    """The URLs that may be meant; the last one is what a link like this leads to."""
+def spellings(given: str, settings: Settings) -> list[str]:
+    """The URLs that may be meant, none if it is never asked; the last one is what a link like this leads to."""
+    spelled = urls.spell(given, tracking=settings.tracking)
+    if spelled is None:
+        return []
     mark = MARKED.search(given)
     marked = [spelled + mark[0]] if mark else []
     bare = urls.without_session(spelled) if "session" in settings.traps else spelled
@@ -129,7 +131,7 @@ def _of_record(record: Facts) -> Facts:
 
 
 def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
-    lines = [line for shard in shards for line in _lines(files, folder(shard), url)]
+    lines = [line for shard in shards for data in batches(files, shard) for line in _line_in(data, url)]
     tries = list(from_lines(b"".join(lines)))
     if not tries:
         return None
@@ -138,21 +140,6 @@ def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
     due = utc(time.time() + seconds) if seconds else None
     waiting = {"depth": task.depth, "attempt": task.attempt, "due": due, "seconds": round(seconds)}
     return {"state": WAITING, "waiting": waiting}
-
-
-def _lines(files: Files, home: str, url: str) -> Iterator[bytes]:
-    """The lines of a URL in a folder's batches; one that is gone since the listing has a successor in the next."""
-    read: set[str] = set()
-    for _ in range(LOOKS):
-        names = set(files.names(home)) - read
-        batches = ((name, files.get(f"{home}/{name}")) for name in sorted(names))
-        gone = False
-        for name, data in batches:
-            read.add(name)
-            gone = gone or data is None
-            yield from _line_in(data or b"", url)
-        if not gone:
-            return
 
 
 def _line_in(data: bytes, url: str) -> Iterator[bytes]:

@@ -195,6 +195,14 @@ class Files:
         except OSError as error:
             raise self._translate(error, folder) from error
 
+    def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
+        """The names in a folder, as `names` has them, and the bytes of each; without what goes while we look."""
+        with self._trouble(folder), suppress(FileNotFoundError), os.scandir(self.places.path(folder)) as found:
+            for entry in found:
+                if not entry.name.startswith("."):
+                    with suppress(FileNotFoundError):
+                        yield entry.name, entry.stat(follow_symlinks=False).st_size
+
     def freshen(self, folder: str) -> bool:
         """Make the next listing of a folder a new one: clients drop their cache when they change it.
 

@@ -31,6 +31,7 @@ MANY = 48  # small batches in a shard, less than half a lot, before the smallest
 AT_ONCE = 500  # URLs that are taken into the table before others get their turn at it
 GIVE_WAY = 0.001  # seconds; a lock that is released and taken again without a pause is never another's
 REMEMBERED = 50_000  # URLs that need not be handed over again, before they are forgotten together
+LOOKS = 3  # at a folder whose batches change under our eyes
 
 
 Item = TypeVar("Item")
@@ -400,6 +401,20 @@ def _shard(of: str, shards: int) -> int:
 def folder(shard: int) -> str:
     """Where a shard's batches are."""
     return f"frontier/{shard_name(shard)}"
+
+
+def batches(files: Files, shard: int) -> Iterator[bytes]:
+    """The batches in a shard's folder; one that is gone since the listing has a successor in the next."""
+    read: set[str] = set()
+    for _ in range(LOOKS):
+        gone = False
+        for name in sorted(set(files.names(folder(shard))) - read):
+            read.add(name)
+            data = files.get(f"{folder(shard)}/{name}")
+            gone = gone or data is None
+            yield data or b""
+        if not gone:
+            return
 
 
 def lines_of(name: str) -> int:

@@ -10,7 +10,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ class StoredPage:
     """A page that is kept: its record, and its text when that is asked for."""
 
     url: str
-    record: dict[str, Any]
-    _store: Store
+    record: dict[str, Any] = field(repr=False)
+    _store: Store = field(repr=False)
 
     @property
     def html(self) -> str:
@@ -65,6 +66,11 @@ class StoredPage:
     def host(self) -> str:
         """Its host: the name of its folder."""
         return urls.host(self.url)
+
+    @property
+    def fetched(self) -> datetime:
+        """When it was fetched."""
+        return datetime.fromtimestamp(from_utc(str(self.record.get("fetched"))), UTC)
 
     @property
     def title(self) -> str:
@@ -78,11 +84,14 @@ class StoredPage:
 
 
 class Store:
-    """A crawl's folder: `Store(path)` reads it; workers also write it."""
+    """A crawl's folder: `Store(path)` reads it, and nothing before it is asked for; workers also write it."""
 
     def __init__(self, root: str | Path, files: Files | None = None) -> None:
         self.root = Path(root)
         self.files = files or Files(self.root)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r})"
 
     # ---- pages
 
@@ -119,8 +128,12 @@ class Store:
 
     def html(self, url: str) -> str | None:
         """A page's text, or None."""
-        data = self.files.get(self._path("htmls", url))
+        data = self.html_bytes(url)
         return None if data is None else data.decode("utf-8", "replace")
+
+    def html_bytes(self, url: str) -> bytes | None:
+        """The same as it is in the file, or None."""
+        return self.files.get(self._path("htmls", url))
 
     def past(self) -> Iterator[tuple[str, int]]:
         """Each host that was asked before and, as bits, in which folders of PAST it is; from new listings."""
@@ -131,7 +144,7 @@ class Store:
 
     def settled(self, host: str) -> set[str]:
         """The keys of a host's records and refusals, from two listings."""
-        return set(filter(KEY.fullmatch, [*self.files.names(f"links/{host}"), *self.files.names(f"errs/{host}")]))
+        return {*self._keys(f"links/{host}"), *self._keys(f"errs/{host}")}
 
     def settled_by_others(self, host: str, past: int) -> set[str] | None:
         """The same from new listings of the folders that the host's `past` names; None if one cannot be seen yet.
@@ -145,11 +158,23 @@ class Store:
 
     def kept(self, host: str) -> int:
         """How many pages of a host are kept, from one listing."""
-        return sum(map(bool, map(KEY.fullmatch, self.files.names(f"htmls/{host}"))))
+        return len(self._keys(f"htmls/{host}"))
+
+    def refused(self, host: str) -> int:
+        """How many URLs of a host are refused, from one listing."""
+        return len(self._keys(f"errs/{host}"))
+
+    def _keys(self, folder: str) -> list[str]:
+        return list(filter(KEY.fullmatch, self.files.names(folder)))
+
+    def weight(self, host: str) -> tuple[int, int]:
+        """How many pages of a host are kept, and the bytes of their files, from one listing."""
+        sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
+        return len(sizes), sum(sizes)
 
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""
-        return sorted(self.files.names("links"))
+        return sorted(self._names("links"))
 
     def records(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """All records, of one host or of all, in a stable order; unreadable ones are passed over."""
@@ -159,7 +184,7 @@ class Store:
         """All pages, in the order of `records`; redirects and sitemaps have records, but are none."""
         for record in self.records(host):
             url = record.get("url")
-            if record.get("sha224") and isinstance(url, str):
+            if record.get("sha224") and isinstance(url, str) and urls.is_safe(url):
                 yield StoredPage(url, record, self)
 
     def refusals(self, host: str | None = None) -> Iterator[dict[str, Any]]:
@@ -167,11 +192,18 @@ class Store:
         return self._all("errs", host)
 
     def _all(self, noun: str, host: str | None) -> Iterator[dict[str, Any]]:
-        for name in sorted(self.files.names(noun)) if host is None else [host]:
-            for key in sorted(self.files.names(f"{noun}/{name}")):
+        for name in sorted(self._names(noun)) if host is None else [host]:
+            for key in sorted(self._names(f"{noun}/{name}")):
                 found = self._json(f"{noun}/{name}/{key}")
                 if found is not None:
                     yield found
+
+    def _names(self, folder: str) -> list[str]:
+        """The names in a folder; that there are none because this is no store, a reader must be told."""
+        names = self.files.names(folder)
+        if not names and not set(FOLDERS).intersection(self.files.names("")):
+            raise StoreError(f"{self.root} is not a store: it has no links/ and no htmls/; name the store's folder")
+        return names
 
     # ---- robots and seeds
 

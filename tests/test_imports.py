@@ -15,6 +15,7 @@ FOLDER = Path(crawler.__file__).parent
 ROWS = [
     ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
     ["records", "show"],
+    ["manual", "completion"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
     ["store", "table", "room", "fetch_curl", "fetch_requests"],
@@ -28,7 +29,7 @@ ROWS = [
     ["doctor"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
-    ["machine"],
+    ["machine", "browse"],
     ["web_expected"],  # the embedded web knows nothing of the crawler but its folder
     ["web_pages"],
     ["web"],
@@ -59,7 +60,7 @@ TOUCHES_FILES = {
 }
 FILE_CALLS = {"listdir", "scandir", "mkdir", "makedirs", "unlink", "rename", "rmdir", "rmtree", "symlink", "link"}
 PATH_CALLS = {"read_text", "read_bytes", "write_text", "write_bytes", "touch", "iterdir", "glob", "rglob", "exists"}
-PRINTS = {"cli", "demo", "machine", "show"}
+PRINTS = {"browse", "cli", "completion", "demo", "machine", "show"}
 
 
 def modules() -> list[str]:
