@@ -103,16 +103,23 @@ class Watch:
         return seen.pulse.mark == END or seen.still >= self.patience
 
 
-def read_counters(files: Files) -> list[dict[str, Any]]:
-    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
-    counters: dict[str, dict[str, Any]] = {}
+def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`.
+
+    `known` is what one who looks again and again has read before, by id: a name is written once, and so is read once.
+    """
+    known = {} if known is None else known
+    newest: dict[str, Pulse] = {}
+    read: set[str] = set()
     for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
         pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
-        newest = {pulse.id: pulse for pulse in pulses if pulse.id not in counters}
-        texts = {pulse: files.get(pulse.name) for pulse in newest.values()}
+        newest |= {pulse.id: pulse for pulse in pulses}
+        new = [p for p in newest.values() if p.id not in read and known.get(p.id, {}).get("pulse") != p]
+        texts = {pulse: files.get(pulse.name) for pulse in new}
         for pulse, text in texts.items():
             with suppress(ValueError, TypeError):  # not one of ours
-                counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
+                known[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
+                read.add(pulse.id)
         if None not in texts.values():
             break
-    return list(counters.values())
+    return [known[id] for id in newest if id in known]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from crawler.control import is_paused
 from crawler.frontier import folder, lines_of
 from crawler.logs import many, printable
-from crawler.roster import ALIVE, ENDED, Facts, look
+from crawler.roster import ALIVE, ENDED, Facts, Roster, look
 from crawler.store import Store
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
@@ -21,7 +22,11 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     After a kill, counters may lack what a worker did since its last pulse.
     """
     settings = store.settings()
-    roster = look(store.files, settings, again)
+    return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards))
+
+
+def tell(store: Store, roster: Roster, backlog: Callable[[], int]) -> dict[str, Any]:
+    """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
     counters = roster.counters
     alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
     refusals = _sum(counters, "refusals")
@@ -34,7 +39,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
         **{name: sum(found.get(name, 0) for found in counters) for name in TOTALS},
         "refusals": dict(refusals.most_common()),
         "traps": dict(_sum(counters, "traps").most_common()),
-        "waiting": sum(worker["waiting"] for worker in alive) if alive else _backlog(store, settings.shards),
+        "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
         "paused": is_paused(store.files),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
@@ -48,7 +53,7 @@ def _sum(counters: list[Facts], name: str) -> Counter[str]:
     return sum((Counter(found.get(name, {})) for found in counters), Counter())
 
 
-def _backlog(store: Store, shards: int) -> int:
+def backlog(store: Store, shards: int) -> int:
     """The lines of all batches, as their names tell; settled ones that are not tidied away yet count too."""
     return sum(lines_of(name) for shard in range(shards) for name in store.files.names(folder(shard)))
 

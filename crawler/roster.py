@@ -8,13 +8,14 @@ clocks makes ages wrong by as much as those differ; so what looks silent is look
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from crawler.config import Settings
@@ -44,6 +45,23 @@ class Roster:
     def at_work(self) -> list[Facts]:
         """The machines that work or are about to."""
         return [machine for machine in self.machines if machine["state"] in (STARTING, ALIVE)]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one who looks again and again need not ask again: what is under a name in `workers/` stays as it is."""
+
+    counters: dict[str, Facts] = field(default_factory=dict)
+    _pulses: dict[str, tuple[Pulse, float | None, float]] = field(default_factory=dict)
+
+    def age(self, files: Files, pulse: Pulse, clock: float) -> float:
+        """Seconds since a pulse was shown: by its stamp, or since we saw it change, if that is less."""
+        known, written, seen = self._pulses.get(pulse.id, (None, None, 0.0))
+        if known != pulse:
+            written, seen = files.written(pulse.name), time.monotonic() if known else -math.inf
+            self._pulses[pulse.id] = pulse, written, seen
+        stamped = 0.0 if written is None else clock - written  # gone since the listing: it has just beaten
+        return max(min(stamped, time.monotonic() - seen), 0.0)
 
 
 class Rate:
@@ -79,11 +97,13 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and re.fullmatch(r"[\w-]{1,64}", text, re.ASCII) is not None
 
 
-def look(files: Files, settings: Settings, again: bool = True) -> Roster:
+def look(files: Files, settings: Settings, again: bool = True, memory: Memory | None = None) -> Roster:
     """Who is there; `again` looks twice at what seems silent, which takes a little longer than a pulse."""
+    memory = memory or Memory()
     clock = _clock(files)
-    counters = read_counters(files)
-    workers = [_worker(files, found, clock, settings.patience) for found in counters]
+    counters = read_counters(files, memory.counters)
+    ages = [memory.age(files, found["pulse"], clock) for found in counters]
+    workers = [_worker(found, age, settings.patience) for found, age in zip(counters, ages, strict=True)]
     silent = [worker for worker in workers if worker["state"] == SILENT]
     if silent and again:
         time.sleep(1.5 * settings.pulse)
@@ -103,7 +123,8 @@ def find(files: Files, settings: Settings, id: str) -> Facts:
     found: Facts = {}
     with suppress(ValueError, TypeError):
         found = dict(json.loads(files.get(pulse.name) or b"{}"))
-    worker = _worker(files, {**found, "pulse": pulse}, time.time(), settings.patience)
+    age = Memory().age(files, pulse, time.time())
+    worker = _worker({**found, "pulse": pulse}, age, settings.patience)
     worker["state"] = worker["state"] if pulses else SILENT  # somebody removed its file
     if worker["state"] == SILENT:
         time.sleep(1.5 * settings.pulse)
@@ -117,10 +138,8 @@ def _clock(files: Files) -> float:
     return time.time()  # a store that we may only read
 
 
-def _worker(files: Files, found: Facts, clock: float, patience: float) -> Facts:
+def _worker(found: Facts, age: float, patience: float) -> Facts:
     pulse: Pulse = found["pulse"]
-    written = files.written(pulse.name)
-    age = 0.0 if written is None else max(clock - written, 0.0)  # gone since the listing: it has just beaten
     state = ENDED if pulse.mark == END else SILENT if age > patience else ALIVE
     machine = found.get("machine")
     return {

@@ -23,7 +23,7 @@ ROWS = [
     ["roster"],
     ["control"],
     ["rehydrate", "desk", "report", "explain", "doctor_mount"],
-    ["doctor_lobby", "doctor_speed", "doctor_alone"],
+    ["outlook", "doctor_lobby", "doctor_speed", "doctor_alone"],
     ["doctor_pair"],
     ["doctor"],
     ["housekeeping", "permits"],
