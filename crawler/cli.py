@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
+from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, top, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -100,9 +100,9 @@ def read(args: Sequence[str]) -> argparse.Namespace:
 
 def parser() -> Parser:
     """All commands and flags."""
-    top = Parser(prog="crawler", description="A web crawler for several machines and one shared folder.")
-    top.add_argument("--version", action="version", version=f"crawler {__version__}")
-    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    program = Parser(prog="crawler", description="A web crawler for several machines and one shared folder.")
+    program.add_argument("--version", action="version", version=f"crawler {__version__}")
+    commands = program.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def add(name: str, help: str, call: Call, example: str, store: bool = True) -> Parser:
         made: Parser = commands.add_parser(name, help=help, description=help + ".", epilog=f"example: {example}")
@@ -112,7 +112,8 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    return top
+    top.commands(add)
+    return program
 
 
 def _crawl_commands(add: Add) -> None:

@@ -21,14 +21,13 @@ from typing import Any
 from crawler.config import Settings
 from crawler.errors import StoreError
 from crawler.files import Files
-from crawler.pulses import END, Pulse, read_counters
+from crawler.pulses import END, NUMBERS, Pulse, read_counters, said
 from crawler.store import to_json, utc
 
 MACHINE = ".machine"  # `workers/<id>.machine` is there from before a machine's first worker until after its last
 STARTING, ALIVE, SILENT, ENDED = "starting", "alive", "silent", "ended"
 PATIENCE_AT_START = 60.0  # seconds that a machine has for its first pulse before it counts as silent
 MINUTE = 60.0
-NUMBERS = ("pid", "pages", "waiting", "flying", "hosts", "shards", "rate")
 
 Facts = dict[str, Any]
 
@@ -40,6 +39,17 @@ class Roster:
     machines: list[Facts]
     workers: list[Facts]
     counters: list[Facts]  # what the workers say of themselves, as it is
+
+    @property
+    def alive(self) -> list[Facts]:
+        """The workers whose pulse goes."""
+        return [worker for worker in self.workers if worker["state"] == ALIVE]
+
+    @property
+    def of_the_living(self) -> list[Facts]:
+        """What these say of themselves."""
+        ids = {worker["id"] for worker in self.alive}
+        return [found for found in self.counters if found["pulse"].id in ids]
 
     @property
     def at_work(self) -> list[Facts]:
@@ -78,6 +88,21 @@ class Rate:
             self._seen.popleft()
         then, old = self._seen[0]
         return round((count - old) / max(now - then, 1.0), 2)
+
+
+class Minutes:
+    """How a worker's counts stood at each full minute of its last hour, the oldest first; the clock is passed in."""
+
+    def __init__(self, now: float) -> None:
+        self._next = now + MINUTE
+        self._stood: deque[tuple[int, ...]] = deque(maxlen=60)
+
+    def note(self, counts: tuple[int, ...], now: float) -> list[tuple[int, ...]]:
+        """Take in the counts as they are now."""
+        while now >= self._next:
+            self._stood.append(counts)
+            self._next += MINUTE
+        return list(self._stood)
 
 
 def announce(files: Files, machine: str) -> None:
@@ -122,7 +147,7 @@ def find(files: Files, settings: Settings, id: str) -> Facts:
     pulse = max(pulses, key=lambda pulse: pulse.beat, default=Pulse(id, 0))
     found: Facts = {}
     with suppress(ValueError, TypeError):
-        found = dict(json.loads(files.get(pulse.name) or b"{}"))
+        found = said(files.get(pulse.name) or b"{}")
     age = Memory().age(files, pulse, time.time())
     worker = _worker({**found, "pulse": pulse}, age, settings.patience)
     worker["state"] = worker["state"] if pulses else SILENT  # somebody removed its file
@@ -147,17 +172,12 @@ def _worker(found: Facts, age: float, patience: float) -> Facts:
         "name": str(found.get("name", "")),
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
-        **{name: _number(found, name) for name in NUMBERS},
+        **{name: found.get(name, 0) for name in NUMBERS},
         **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),
         "state": state,
         "pulse": pulse,
     }
-
-
-def _number(found: Facts, name: str) -> int | float:
-    value = found.get(name, 0)
-    return value if isinstance(value, (int, float)) else 0
 
 
 def _look_again(files: Files, silent: list[Facts]) -> None:
