@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import FrameType
 
 from crawler import config, errors
-from crawler.errors import StoreError
+from crawler.errors import CrawlerError
 from crawler.logs import many, printable
 from crawler.outlook import Outlook
 from crawler.roster import Facts
@@ -93,7 +93,7 @@ class Watcher:
             try:
                 self.found = self._outlook.look()
                 self._sentence = ""
-            except StoreError as error:
+            except CrawlerError as error:
                 self._sentence = str(error)
             except Exception as error:  # noqa: BLE001 - raised where the screen is given back first
                 self.fault = error
@@ -115,7 +115,6 @@ class Live:
     """The screen, its keys and its signals."""
 
     def __init__(self, outlook: Outlook, every: float) -> None:
-        self.every = every
         self._news, self._wake = os.pipe()
         for end in (self._news, self._wake):
             os.set_blocking(end, False)
