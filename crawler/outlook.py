@@ -133,7 +133,7 @@ def _slowest(counters: list[Facts]) -> list[Facts]:
     for host, waiting, delay, strain in (row for found in counters for row in found.get("slowest", ())):
         before = hosts.get(host, {"waiting": 0})["waiting"]
         hosts[host] = {**_host(host), "waiting": before + waiting, "delay": delay, "strain": strain}
-    return sorted(hosts.values(), key=lambda host: (host["waiting"] * host["delay"], host["waiting"]), reverse=True)
+    return sorted(hosts.values(), key=lambda host: (-host["waiting"] * host["delay"], -host["waiting"], host["host"]))
 
 
 def _host(host: str) -> Facts:

@@ -46,7 +46,7 @@ def tell(store: Store, roster: Roster, backlog: Callable[[], int]) -> dict[str, 
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
         "workers": roster.workers,
-        "busiest": dict(busiest.most_common(10)),
+        "busiest": dict(sorted(busiest.items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
 
 

@@ -225,5 +225,7 @@ class Live:
 
 
 def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode(sys.stdout.encoding, "replace"))
-    sys.stdout.buffer.flush()
+    """Write to the terminal, past Python's buffer: nothing may be left there if the terminal is gone."""
+    data = text.encode(sys.stdout.encoding, "replace")
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import pytest
 import stores
 from terminal import terminal
-from world import Links, crawler, end, wait_for, world
+from world import LONG, Links, crawler, end, wait_for, world
 
-from crawler import survey
+from crawler import survey, top
 from crawler.config import Settings
 from crawler.errors import StoreAway
 from crawler.files import Files
@@ -25,6 +26,7 @@ from crawler.roster import Minutes
 from crawler.store import Store, to_json
 from crawler.survey import Survey
 from crawler.table import Table
+from crawler.top import Watcher
 from crawler.top_view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
@@ -170,6 +172,24 @@ def test_a_store_that_goes_away_is_said_and_comes_back(empty: Path) -> None:
         t.wait(lambda screen: not any("there is no store" in line for line in screen))
         t.type(b"q")
         assert t.end() == 0
+
+
+def test_a_store_that_hangs_is_said_while_it_does(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "HANGING", 0.2)
+    answers = threading.Event()
+
+    class Hanging(Outlook):
+        def look(self, again: bool = False) -> dict[str, Any]:
+            answers.wait(LONG)
+            return super().look(again)
+
+    near, far = os.pipe()
+    watcher = Watcher(Hanging(Store(empty)), 0.2, far)
+    threading.Thread(target=watcher.watch, daemon=True).start()
+    wait_for(lambda: "the store has not answered for 0 seconds" in watcher.trouble())
+    answers.set()
+    wait_for(lambda: watcher.found and not watcher.trouble())
+    assert os.read(near, 1)
 
 
 def test_two_hundred_workers_are_scrolled(empty: Path) -> None:
