@@ -16,9 +16,9 @@ import stores
 from terminal import terminal
 from world import LONG, Links, crawler, end, wait_for, world
 
-from crawler import survey, top
+from crawler import cli, survey, top
 from crawler.config import Settings
-from crawler.errors import StoreAway
+from crawler.errors import StoreAway, UsageError
 from crawler.files import Files
 from crawler.outlook import History, Outlook
 from crawler.records import Try
@@ -30,7 +30,7 @@ from crawler.top import Watcher
 from crawler.top_view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
-SLOW = Links({"/": [f"/{number}" for number in range(400)]})
+SLOW = Links({"/": [f"/{number}" for number in range(400)]} | {f"/{number}": [] for number in range(400)})
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def empty(tmp_path: Path) -> Path:
 def facts(number: int = 0, **more: Any) -> dict[str, Any]:
     """What a worker may say of itself."""
     return {
-        "machine": f"m{number // 8}",
-        "name": f"node-{number // 8}",
+        "machine": f"m{number // 8:02d}",
+        "name": f"node-{number // 8:02d}",
         "pages": 100,
         "waiting": 50,
         "rate": 2.5,
@@ -61,8 +61,8 @@ def facts(number: int = 0, **more: Any) -> dict[str, Any]:
 def crew(root: Path, count: int, beat: int = 1, **more: Any) -> None:
     """So many workers show a pulse."""
     for number in range(count):
-        (root / "workers" / f"w{number}@{beat - 1:06d}").unlink(missing_ok=True)
-        (root / "workers" / f"w{number}@{beat:06d}").write_bytes(to_json(facts(number, **more)))
+        (root / "workers" / f"w{number:03d}@{beat - 1:06d}").unlink(missing_ok=True)
+        (root / "workers" / f"w{number:03d}@{beat:06d}").write_bytes(to_json(facts(number, **more)))
 
 
 # ---- as text
@@ -96,11 +96,10 @@ def test_an_empty_store_is_looked_at_like_any_other(empty: Path) -> None:
     assert "free: " in said
 
 
-@pytest.mark.parametrize("every", ["0", "0.1", "-1s", "often", "nan"])
-def test_looks_that_would_come_too_often_are_refused(empty: Path, every: str) -> None:
-    said = crawler("top", str(empty), "--every", every, code=2)
-    assert "--every" in said
-    assert every in said
+@pytest.mark.parametrize("every", ["0", "0.1", "often", "nan"])
+def test_looks_that_would_come_too_often_are_refused(every: str) -> None:
+    with pytest.raises(UsageError, match=f"--every: '{every}'"):
+        cli.read(["top", "store", "--every", every])
 
 
 def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -241,9 +240,9 @@ def test_what_is_under_a_name_is_read_once(empty: Path) -> None:
     read.clear()
     assert outlook.look()["pages"] == 300
     assert not [name for name in read if "@" in name]
-    (empty / "workers" / "w1@000001").rename(empty / "workers" / "w1@000002.end")
+    (empty / "workers" / "w001@000001").rename(empty / "workers" / "w001@000002.end")
     assert outlook.look()["pages"] == 300
-    assert [name for name in read if "@" in name] == ["workers/w1@000002.end"]
+    assert [name for name in read if "@" in name] == ["workers/w001@000002.end"]
 
 
 def test_a_pulse_that_was_seen_to_go_on_is_alive_whatever_its_stamp_says(empty: Path) -> None:
@@ -251,10 +250,10 @@ def test_a_pulse_that_was_seen_to_go_on_is_alive_whatever_its_stamp_says(empty: 
     for beat in (1, 2):
         crew(empty, 2, beat)
         for number in range(2 if beat == 1 else 1):
-            os.utime(empty / "workers" / f"w{number}@{beat:06d}", (1e9, 1e9))
+            os.utime(empty / "workers" / f"w{number:03d}@{beat:06d}", (1e9, 1e9))
         states = {worker["id"]: worker["state"] for worker in outlook.look()["workers"]}
-    assert states == {"w0": "alive", "w1": "alive"}
-    os.utime(empty / "workers" / "w1@000002", (1e9, 1e9))
+    assert states == {"w000": "alive", "w001": "alive"}
+    os.utime(empty / "workers" / "w001@000002", (1e9, 1e9))
     assert {worker["state"] for worker in Outlook(Store(empty)).look()["workers"]} == {"silent"}
 
 
@@ -271,7 +270,7 @@ def test_strange_facts_of_workers_are_passed_over(empty: Path) -> None:
     strange: list[Any] = ["x", None, -1, [1], {"a": "b"}, [["a"]], [[1, 2]], {"a": {}}, float("nan"), 10**400, True]
     for number, value in enumerate(strange):
         odd = dict.fromkeys(facts(), value) | {"minutes": value, "wants": value, "cut": value, "bytes": value}
-        (empty / "workers" / f"w{number}@000001").write_text(json.dumps(odd))
+        (empty / "workers" / f"w{number:03d}@000001").write_text(json.dumps(odd))
     (empty / "workers" / "x@000001").write_text("[" * 100_000)
     (empty / "workers" / "y@000001").write_text('[["a", 1]]')
     assert "workers" in json.loads(crawler("status", str(empty), "--json"))
@@ -307,14 +306,14 @@ def test_one_who_looks_for_the_first_time_sees_the_last_hour_as_the_workers_reme
 
 def test_a_long_history_keeps_few_points_and_close_ones_of_late() -> None:
     history = History([], 0.0)
-    for second in range(100_000):
+    for second in range(20_000):
         history.note(float(second), 5 * second, 7, 1.0)
     points = history.points
     assert len(points) <= 600
     assert points[0]["t"] == 0
-    assert [point["t"] for point in points[-100:]] == [float(second) for second in range(99_900, 100_000)]
+    assert [point["t"] for point in points[-100:]] == [float(second) for second in range(19_900, 20_000)]
     assert {point["rate"] for point in points[600:]} <= {5.0}
-    assert points[-1] == {"t": 99_999.0, "pages": 499_995, "rate": 5.0, "waiting": 7}
+    assert points[-1] == {"t": 19_999.0, "pages": 99_995, "rate": 5.0, "waiting": 7}
 
 
 def test_a_rate_is_what_workers_tell_until_there_were_looks_for_long_enough() -> None:
@@ -372,7 +371,7 @@ def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.Monk
 
 def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
-        process = w.start("http://a.example/", "-s", "min_free=900G")
+        process = w.start("http://a.example/", "-s", "min_free=900000G")
         wait_for(lambda: (w.root / "README").exists() and w.status()["wants"])
         assert w.status()["wants"]["room"]["workers"] == 2
         assert "wanted            room   only " in crawler("status", str(w.root))
