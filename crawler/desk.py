@@ -26,7 +26,7 @@ from crawler.seeds import Seeds
 from crawler.shards import Shards
 from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
 from crawler.store import Store, depth_of, to_json, utc
-from crawler.survey import Survey
+from crawler.survey import PAUSE, TURN, Survey
 from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
@@ -357,7 +357,7 @@ class Desk:
             refusals, pages = dict(self._refusals), self._counters["pages"]
             rate = self._rate.note(pages, time.monotonic())
             minutes = self._minutes.note((pages, self.table.waiting), time.monotonic())
-        survey = self.survey.facts(afresh)
+        survey = self.survey.facts(next(iter(self._wants), PAUSE if self.paused else TURN), afresh)
         self.slate.set(self.row, "waiting", self.table.waiting)
         self.slate.set(self.row, "hosts", survey["hosts"])
         return {

@@ -108,7 +108,7 @@ def _past(roster: Roster, now: float) -> list[Point]:
     told = [(found, ages[found["pulse"].id]) for found in roster.counters]
     longest = max((age + len(found["minutes"]) for found, age in told if age < HOUR and "minutes" in found), default=0)
     points: list[Point] = []
-    for ago in range(min(longest, HOUR), 0, -1):
+    for ago in range(min(longest + 1, HOUR), 0, -1):
         stood = [_stood(found, ago - age) for found, age in told]
         pages, waiting = sum(pages for pages, _ in stood), sum(waiting for _, waiting in stood)
         rate = round(max(pages - points[-1]["pages"], 0) / MINUTE, 2) if points else 0.0

@@ -128,8 +128,11 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
 
 
 def said(text: bytes) -> dict[str, Any]:
-    """What a worker says of itself, without what has another shape than workers give it (ValueError: it is no JSON)."""
-    facts = dict(json.loads(text))
+    """What a worker says of itself, without what has another shape than workers give it.
+
+    TypeError or ValueError if it is none of ours.
+    """
+    facts = {**json.loads(text)}
     return {name: value for name, value in facts.items() if name not in SHAPES or SHAPES[name](value)}
 
 

@@ -8,7 +8,6 @@ clocks makes ages wrong by as much as those differ; so what looks silent is look
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -62,16 +61,16 @@ class Memory:
     """What one who looks again and again need not ask again: what is under a name in `workers/` stays as it is."""
 
     counters: dict[str, Facts] = field(default_factory=dict)
-    _pulses: dict[str, tuple[Pulse, float | None, float]] = field(default_factory=dict)
+    _shown: dict[str, tuple[Pulse, float]] = field(default_factory=dict)  # since when, by our own clock
 
     def age(self, files: Files, pulse: Pulse, clock: float) -> float:
-        """Seconds since a pulse was shown: by its stamp, or since we saw it change, if that is less."""
-        known, written, seen = self._pulses.get(pulse.id, (None, None, 0.0))
-        if known != pulse:
-            written, seen = files.written(pulse.name), time.monotonic() if known else -math.inf
-            self._pulses[pulse.id] = pulse, written, seen
-        stamped = 0.0 if written is None else clock - written  # gone since the listing: it has just beaten
-        return max(min(stamped, time.monotonic() - seen), 0.0)
+        """Seconds since a pulse was shown: by its stamp when it is new to us, and then since we saw it change."""
+        known = self._shown.get(pulse.id)
+        if known is None or known[0] != pulse:
+            # Who is gone since the listing has just beaten.
+            written = (files.written(pulse.name) or clock) if known is None else clock
+            known = self._shown[pulse.id] = pulse, time.monotonic() - max(clock - written, 0.0)
+        return time.monotonic() - known[1]
 
 
 class Rate:

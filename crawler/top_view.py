@@ -121,7 +121,7 @@ class View:
         rows: list[Row] = []
         for machine in (machine for machine in found["machines"] if machine["state"] != ENDED):
             crew = workers.get(machine["id"], [])
-            rows.append(member(f"{machine['name'] or machine['id']}, {many(len(crew), 'worker')}", machine))
+            rows.append(member(f"{machine['name']} {machine['id']}, {many(len(crew), 'worker')}", machine))
             rows += [member(f"  {worker['id']}", worker) for worker in crew]
         rows += [member(f"  {worker['id']}", worker) for worker in workers.get("", ())]  # of no machine that we know
         title = ("machines", "pages/s", "seen", "state", "pages", "waiting", "in flight", "shards")
