@@ -63,7 +63,8 @@ def run(options: Namespace) -> int:
     if sys.stdout.isatty() and not options.once and os.environ.get("TERM") != "dumb":
         return Live(outlook, options.every).run()
     width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else PIPE
-    say("\n".join(line.rstrip() for line in View(width, bars=_bars()).lines(outlook.look(again=True))))
+    lines = View(width, bars=_bars()).lines(outlook.look(again=True))
+    say(_encoded("\n".join(map(str.rstrip, lines))).decode(sys.stdout.encoding))
     return errors.OVER
 
 
@@ -74,6 +75,11 @@ def _bars() -> str:
     except UnicodeEncodeError:
         return PLAIN_BARS
     return BARS
+
+
+def _encoded(text: str) -> bytes:
+    """Text in the terminal's encoding, without what that lacks."""
+    return text.encode(sys.stdout.encoding, "replace")
 
 
 class Watcher:
@@ -226,6 +232,6 @@ class Live:
 
 def _write(text: str) -> None:
     """Write to the terminal, past Python's buffer: nothing may be left there if the terminal is gone."""
-    data = text.encode(sys.stdout.encoding, "replace")
+    data = _encoded(text)
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

@@ -6,15 +6,19 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stores
+from fleet import WORKERS, Fleet, fleet
+from mounts import Mount
 from terminal import terminal
-from world import LONG, Links, crawler, end, wait_for, world
+from world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
 from crawler import cli, survey, top
 from crawler.config import Settings
@@ -24,10 +28,11 @@ from crawler.outlook import History, Outlook
 from crawler.records import Try
 from crawler.roster import Minutes
 from crawler.store import Store, to_json
-from crawler.survey import Survey
+from crawler.survey import PAUSE, Survey
 from crawler.table import Table
 from crawler.top import Watcher
 from crawler.top_view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
+from crawler.web import TreeWeb
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
 SLOW = Links({"/": [f"/{number}" for number in range(400)]} | {f"/{number}": [] for number in range(400)})
@@ -94,6 +99,14 @@ def test_an_empty_store_is_looked_at_like_any_other(empty: Path) -> None:
     assert "0 pages, 0.0 MB, 0.0 a second" in said
     assert "nobody is at work" in said
     assert "free: " in said
+
+
+def test_a_terminal_without_blocks_and_letters_gets_others(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    crew(empty, 1, name="漢字", pages=9000, minutes=[[150 * number, 1] for number in range(60)])
+    said = crawler("top", str(empty))
+    assert "?? m00, 1 worker" in said
+    assert "####" in said
 
 
 @pytest.mark.parametrize("every", ["0", "0.1", "often", "nan"])
@@ -220,6 +233,30 @@ def test_colours_only_where_they_are_wanted_and_nothing_hostile(empty: Path) -> 
         assert all(width_of(line.strip("\r\n")) <= 40 for line in screen)
         t.type(b"q")
         assert t.end() == 0
+
+
+@pytest.mark.fleet
+def test_another_machine_that_mounts_the_store_sees_all_at_work_and_how_it_goes_on(
+    kind: str, mounting: Callable[[str, int], Mount]
+) -> None:
+    with fleet(TreeWeb(hosts=20, fanout=6, depth=3, delay=0.2), mounting(kind, 3), delay=0.2) as f:
+        for number in range(2):
+            f.join(number)
+        f.wait(lambda: len(f.counters()) == 2 * WORKERS and pages_of(f) > 20, "pages of all workers")
+        before = [pages_of(f)]
+        for _ in range(3):
+            command = f.mount.command(2, [*COMMAND, "top", str(f.mount.at(2) / "store"), "--once"])
+            said = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=True).stdout
+            assert len(re.findall(r", 2 workers .* alive ", said)) == 2, said
+            assert before[-1] <= pages(said.splitlines())
+            before.append(pages(said.splitlines()))
+            time.sleep(1)
+        assert before[-1] > before[1]
+
+
+def pages_of(f: Fleet) -> int:
+    """The pages that workers tell of."""
+    return sum(counters["pages"] for counters in f.counters().values())
 
 
 # ---- what is known
@@ -357,6 +394,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
         ("b.example", 10, 3.0, 0.0),
     ]
     assert found["hosts"] == 6
+    assert looked.facts(PAUSE)["held"]["pause"] == 60
 
 
 def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +410,8 @@ def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.Monk
 def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         process = w.start("http://a.example/", "-s", "min_free=900000G")
-        wait_for(lambda: (w.root / "README").exists() and w.status()["wants"])
+        wait_for(lambda: (w.root / "README").exists() and w.status()["held"])
+        assert w.status()["held"] == {"room": 1}
         assert w.status()["wants"]["room"]["workers"] == 2
         assert "wanted            room   only " in crawler("status", str(w.root))
         assert "no host is asked by 2 workers: only " in crawler("top", str(w.root))
