@@ -14,10 +14,11 @@ next: it is the life of a URL.
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     room                                   what a worker must have before it asks: room in the store, open files
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
-    seeds, frontier                        what the user named; batches, hand-over, inbox, tidy
+    seeds, frontier, survey                what the user named; batches, hand-over, inbox, tidy; what waits for what
     trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done
     roster, control                        who is at work; an operator's word: stop, pause, resume
     rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
+    outlook, top*                          what watchers see, again and again; the same in a terminal
     desk                                   what a worker's visitors share
     permits                                what each host allows: its robots.txt, and how a worker comes by it
     housekeeping                           a worker's inbox, pulse, fair share and end

@@ -17,7 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import browse, completion, config, control, demo, doctor, errors, explain, manual, rehydrate, report, urls
+from crawler import (
+    browse,
+    completion,
+    config,
+    control,
+    demo,
+    doctor,
+    errors,
+    explain,
+    manual,
+    rehydrate,
+    report,
+    top,
+    urls,
+)
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -124,9 +138,9 @@ def read(args: Sequence[str]) -> argparse.Namespace:
 def parser() -> Parser:
     """All commands and flags."""
     about = "A web crawler for several machines and one shared folder."
-    top = Parser(prog="crawler", usage="crawler COMMAND ...", description=about, formatter_class=manual.Overview)
-    top.add_argument("--version", action="version", version=f"crawler {__version__}")
-    commands = top.add_subparsers(prog="crawler", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    program = Parser(prog="crawler", usage="crawler COMMAND ...", description=about, formatter_class=manual.Overview)
+    program.add_argument("--version", action="version", version=f"crawler {__version__}")
+    commands = program.add_subparsers(prog="crawler", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
 
     def add(name: str, help: str, call: Call, example: str, store: bool = True) -> Parser:
         made: Parser = commands.add_parser(name, description=help + ".", epilog=f"example: {example}")
@@ -136,10 +150,11 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    browse.commands(add)
+    for module in (top, browse):
+        module.commands(add)
     completion.commands(add, parser)
-    top.epilog = manual.overview(commands.choices)
-    return top
+    program.epilog = manual.overview(commands.choices)
+    return program
 
 
 def _crawl_commands(add: Add) -> None:

@@ -21,11 +21,12 @@ from crawler.frontier import Frontier, in_parts, to_lines
 from crawler.logs import log
 from crawler.records import Failure, Try
 from crawler.room import Want
-from crawler.roster import Rate
+from crawler.roster import Minutes, Rate
 from crawler.seeds import Seeds
 from crawler.shards import Shards
 from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
 from crawler.store import Store, depth_of, to_json, utc
+from crawler.survey import PAUSE, TURN, Survey
 from crawler.table import Host
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
@@ -91,9 +92,8 @@ class Desk:
         self.look_around: Callable[[], None] = lambda: None  # sees to where this process runs
         self._sure = True
         self._born = time.time()
-        self._rate = Rate(time.monotonic())
-        self._survey: dict[str, Any] = {}
-        self._next_survey = 0.0
+        self._rate, self._minutes = Rate(time.monotonic()), Minutes(time.monotonic())
+        self.survey = Survey(self.table, settings)
 
     def take(self, visitor: int) -> tuple[Try, Host] | None:
         """1. The next URL that is due, or None after a short wait."""
@@ -352,14 +352,15 @@ class Desk:
                 self._unsynced |= unsynced
             raise
 
-    def counters(self) -> dict[str, Any]:
+    def counters(self, afresh: bool = False) -> dict[str, Any]:
         """What this worker has done and what it has before it, for `workers/`."""
         with self.table.lock:
-            refusals = dict(self._refusals)
-            rate = self._rate.note(self._counters["pages"], time.monotonic())
-        self._look_at_hosts()
+            refusals, pages = dict(self._refusals), self._counters["pages"]
+            rate = self._rate.note(pages, time.monotonic())
+            minutes = self._minutes.note((pages, self.table.waiting), time.monotonic())
+        survey = self.survey.facts(next(iter(self._wants), PAUSE if self.paused else TURN), afresh)
         self.slate.set(self.row, "waiting", self.table.waiting)
-        self.slate.set(self.row, "hosts", self._survey["hosts"])
+        self.slate.set(self.row, "hosts", survey["hosts"])
         return {
             "id": self.files.me,
             "machine": self.machine,
@@ -375,12 +376,7 @@ class Desk:
             "cut": self.table.cut,
             "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
-            **self._survey,
+            "wants": {kind: want.sentence for kind, want in list(self._wants.items())},
+            "minutes": minutes,
+            **survey,
         }
-
-    def _look_at_hosts(self) -> None:
-        """Count the hosts and find the busiest; with a million of them, seldom: a hundredth of the time at most."""
-        began = time.monotonic()
-        if began >= self._next_survey:
-            self._survey = {"hosts": self.table.hosts(), "busiest": self.table.busiest(10)}
-            self._next_survey = began + 100 * (time.monotonic() - began)

@@ -275,8 +275,7 @@ class House(Desk):
         """Flush, tidy, give every shard back and say goodbye; what fails here is done by whoever comes next."""
         with suppress(StoreError):
             self.flush()
-        self._next_survey = 0.0
-        last = self.counters()
+        last = self.counters(afresh=True)
         mine = self.frontier.owned | self._leaving
         try:
             self._give_back(mine)

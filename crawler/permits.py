@@ -111,6 +111,10 @@ class Permits:
         stored = self._stored(host) if rules is None and self.settings.robots else None
         return self._read(f"http://{host}/", stored) if stored else rules
 
+    def is_sought(self, host: str) -> bool:
+        """Whether a host's robots.txt was asked for and could not be had yet."""
+        return host in self._steps or host in self._failed
+
     def ask(self, task: Try) -> Page | Failure | float:
         """Ask for robots.txt, or where it has led, in the turn of a URL; or seconds to wait until an errand is done.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,8 @@ from crawler.files import Files
 
 END = "end"
 ALL = ".all"
+
+Check = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +105,66 @@ class Watch:
         return seen.pulse.mark == END or seen.still >= self.patience
 
 
-def read_counters(files: Files) -> list[dict[str, Any]]:
-    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`."""
-    counters: dict[str, dict[str, Any]] = {}
+def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`.
+
+    `known` is what one who looks again and again has read before, by id: a name is written once, and so is read once.
+    """
+    known = {} if known is None else known
+    newest: dict[str, Pulse] = {}
+    read: set[str] = set()
     for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
         pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
-        newest = {pulse.id: pulse for pulse in pulses if pulse.id not in counters}
-        texts = {pulse: files.get(pulse.name) for pulse in newest.values()}
+        newest |= {pulse.id: pulse for pulse in pulses}
+        new = [p for p in newest.values() if p.id not in read and known.get(p.id, {}).get("pulse") != p]
+        texts = {pulse: files.get(pulse.name) for pulse in new}
         for pulse, text in texts.items():
-            with suppress(ValueError, TypeError):  # not one of ours
-                counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
+            with suppress(ValueError, TypeError, RecursionError):  # not one of ours
+                known[pulse.id] = {**said(text or b""), "pulse": pulse}
+                read.add(pulse.id)
         if None not in texts.values():
             break
-    return list(counters.values())
+    return [known[id] for id in newest if id in known]
+
+
+def said(text: bytes) -> dict[str, Any]:
+    """What a worker says of itself, without what has another shape than workers give it.
+
+    TypeError or ValueError if it is none of ours.
+    """
+    facts = {**json.loads(text)}
+    return {name: value for name, value in facts.items() if name not in SHAPES or SHAPES[name](value)}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and -1e18 < value < 1e18
+
+
+def _dict_of(kind: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(kind, value.values()))
+
+
+def _rows_of(*kinds: Check) -> Check:
+    def fits(row: object) -> bool:
+        return (
+            isinstance(row, list)
+            and len(row) == len(kinds)
+            and all(fit(it) for fit, it in zip(kinds, row, strict=True))
+        )
+
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+NUMBERS = ("pid", "pages", "waiting", "flying", "hosts", "shards", "rate")
+SHAPES: dict[str, Check] = {
+    **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "cut"), _is_number),
+    **dict.fromkeys(("refusals", "traps", "held"), _dict_of(_is_number)),
+    "wants": _dict_of(_is_text),
+    "busiest": _rows_of(_is_text, _is_number),
+    "slowest": _rows_of(_is_text, _is_number, _is_number, _is_number),
+    "minutes": _rows_of(_is_number, _is_number),
+}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from crawler.control import is_paused
 from crawler.frontier import folder, lines_of
 from crawler.logs import many, printable
-from crawler.roster import ALIVE, ENDED, Facts, look
+from crawler.roster import ALIVE, ENDED, Facts, Roster, look
 from crawler.store import Store
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
+WAITS_FOR = {"flying": "in flight", "turn": "visitor"}  # other reasons are the words themselves
 FEW = 8  # workers that are shown one by one without being asked for
 
 
@@ -21,9 +23,12 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     After a kill, counters may lack what a worker did since its last pulse.
     """
     settings = store.settings()
-    roster = look(store.files, settings, again)
-    counters = roster.counters
-    alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
+    return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards))
+
+
+def tell(store: Store, roster: Roster, backlog: Callable[[], int]) -> dict[str, Any]:
+    """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
+    counters, alive, of_the_living = roster.counters, roster.alive, roster.of_the_living
     refusals = _sum(counters, "refusals")
     busiest: Counter[str] = Counter()
     for found in counters:
@@ -34,13 +39,24 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
         **{name: sum(found.get(name, 0) for found in counters) for name in TOTALS},
         "refusals": dict(refusals.most_common()),
         "traps": dict(_sum(counters, "traps").most_common()),
-        "waiting": sum(worker["waiting"] for worker in alive) if alive else _backlog(store, settings.shards),
+        "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
+        "held": dict(_sum(of_the_living, "held").most_common()),
         "paused": is_paused(store.files),
+        "wants": _wants(of_the_living),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
         "workers": roster.workers,
-        "busiest": dict(busiest.most_common(10)),
+        "busiest": dict(sorted(busiest.items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
+
+
+def _wants(counters: list[Facts]) -> dict[str, Facts]:
+    """What workers wait for before they ask anybody: how many of them do, and why, as one of them says it."""
+    wants: dict[str, Facts] = {}
+    for found in counters:
+        for kind, sentence in found.get("wants", {}).items():
+            wants[kind] = {"workers": wants.get(kind, {"workers": 0})["workers"] + 1, "why": str(sentence)}
+    return wants
 
 
 def _sum(counters: list[Facts], name: str) -> Counter[str]:
@@ -48,7 +64,7 @@ def _sum(counters: list[Facts], name: str) -> Counter[str]:
     return sum((Counter(found.get(name, {})) for found in counters), Counter())
 
 
-def _backlog(store: Store, shards: int) -> int:
+def backlog(store: Store, shards: int) -> int:
     """The lines of all batches, as their names tell; settled ones that are not tidied away yet count too."""
     return sum(lines_of(name) for shard in range(shards) for name in store.files.names(folder(shard)))
 
@@ -56,12 +72,13 @@ def _backlog(store: Store, shards: int) -> int:
 def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     """A status for people; each worker is shown when there are few, or `verbose`."""
     refused = ", ".join(f"{printable(reason)} {count:,}" for reason, count in found["refusals"].items())
+    held = ", ".join(f"{WAITS_FOR.get(reason, printable(reason))} {count:,}" for reason, count in found["held"].items())
     rate = f", {found['rate']:.1f} a second" if found["rate"] else ""
     lines = [
         f"{'pages':<10}{found['pages']:>12,}   {_megabytes(found['bytes'])}{rate}",
         f"{'redirects':<10}{found['redirects']:>12,}",
         f"{'refusals':<10}{sum(found['refusals'].values()):>12,}   {refused}",
-        f"{'waiting':<10}{found['waiting']:>12,}",
+        f"{'waiting':<10}{found['waiting']:>12,}   {held}".rstrip(),
         _states("machines", found["machines"]),
         _states("workers", found["workers"]),
     ]
@@ -71,6 +88,9 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         lines.insert(2, f"{'sitemaps':<10}{found['sitemaps']:>12,}")
     if found["paused"]:
         lines.append(f"{'paused':<10}{'yes':>12}   `crawler resume {printable(found['store'])}` goes on")
+    lines += [
+        f"{'wanted':<10}{printable(kind):>12}   {printable(want['why'])}" for kind, want in found["wants"].items()
+    ]
     lines += _crews(found, verbose)
     if found["busiest"]:
         lines.append("busiest hosts")

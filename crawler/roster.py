@@ -14,20 +14,19 @@ import re
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from crawler.config import Settings
 from crawler.errors import StoreError
 from crawler.files import Files
-from crawler.pulses import END, Pulse, read_counters
+from crawler.pulses import END, NUMBERS, Pulse, read_counters, said
 from crawler.store import to_json, utc
 
 MACHINE = ".machine"  # `workers/<id>.machine` is there from before a machine's first worker until after its last
 STARTING, ALIVE, SILENT, ENDED = "starting", "alive", "silent", "ended"
 PATIENCE_AT_START = 60.0  # seconds that a machine has for its first pulse before it counts as silent
 MINUTE = 60.0
-NUMBERS = ("pid", "pages", "waiting", "flying", "hosts", "shards", "rate")
 
 Facts = dict[str, Any]
 
@@ -41,9 +40,37 @@ class Roster:
     counters: list[Facts]  # what the workers say of themselves, as it is
 
     @property
+    def alive(self) -> list[Facts]:
+        """The workers whose pulse goes."""
+        return [worker for worker in self.workers if worker["state"] == ALIVE]
+
+    @property
+    def of_the_living(self) -> list[Facts]:
+        """What these say of themselves."""
+        ids = {worker["id"] for worker in self.alive}
+        return [found for found in self.counters if found["pulse"].id in ids]
+
+    @property
     def at_work(self) -> list[Facts]:
         """The machines that work or are about to."""
         return [machine for machine in self.machines if machine["state"] in (STARTING, ALIVE)]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one who looks again and again need not ask again: what is under a name in `workers/` stays as it is."""
+
+    counters: dict[str, Facts] = field(default_factory=dict)
+    _shown: dict[str, tuple[Pulse, float]] = field(default_factory=dict)  # since when, by our own clock
+
+    def age(self, files: Files, pulse: Pulse, clock: float) -> float:
+        """Seconds since a pulse was shown: by its stamp when it is new to us, and then since we saw it change."""
+        known = self._shown.get(pulse.id)
+        if known is None or known[0] != pulse:
+            # Who is gone since the listing has just beaten.
+            written = (files.written(pulse.name) or clock) if known is None else clock
+            known = self._shown[pulse.id] = pulse, time.monotonic() - max(clock - written, 0.0)
+        return time.monotonic() - known[1]
 
 
 class Rate:
@@ -60,6 +87,21 @@ class Rate:
             self._seen.popleft()
         then, old = self._seen[0]
         return round((count - old) / max(now - then, 1.0), 2)
+
+
+class Minutes:
+    """How a worker's counts stood at each full minute of its last hour, the oldest first; the clock is passed in."""
+
+    def __init__(self, now: float) -> None:
+        self._next = now + MINUTE
+        self._stood: deque[tuple[int, ...]] = deque(maxlen=60)
+
+    def note(self, counts: tuple[int, ...], now: float) -> list[tuple[int, ...]]:
+        """Take in the counts as they are now."""
+        while now >= self._next:
+            self._stood.append(counts)
+            self._next += MINUTE
+        return list(self._stood)
 
 
 def announce(files: Files, machine: str) -> None:
@@ -79,11 +121,13 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and re.fullmatch(r"[\w-]{1,64}", text, re.ASCII) is not None
 
 
-def look(files: Files, settings: Settings, again: bool = True) -> Roster:
+def look(files: Files, settings: Settings, again: bool = True, memory: Memory | None = None) -> Roster:
     """Who is there; `again` looks twice at what seems silent, which takes a little longer than a pulse."""
+    memory = memory or Memory()
     clock = _clock(files)
-    counters = read_counters(files)
-    workers = [_worker(files, found, clock, settings.patience) for found in counters]
+    counters = read_counters(files, memory.counters)
+    ages = [memory.age(files, found["pulse"], clock) for found in counters]
+    workers = [_worker(found, age, settings.patience) for found, age in zip(counters, ages, strict=True)]
     silent = [worker for worker in workers if worker["state"] == SILENT]
     if silent and again:
         time.sleep(1.5 * settings.pulse)
@@ -102,8 +146,9 @@ def find(files: Files, settings: Settings, id: str) -> Facts:
     pulse = max(pulses, key=lambda pulse: pulse.beat, default=Pulse(id, 0))
     found: Facts = {}
     with suppress(ValueError, TypeError):
-        found = dict(json.loads(files.get(pulse.name) or b"{}"))
-    worker = _worker(files, {**found, "pulse": pulse}, time.time(), settings.patience)
+        found = said(files.get(pulse.name) or b"{}")
+    age = Memory().age(files, pulse, time.time())
+    worker = _worker({**found, "pulse": pulse}, age, settings.patience)
     worker["state"] = worker["state"] if pulses else SILENT  # somebody removed its file
     if worker["state"] == SILENT:
         time.sleep(1.5 * settings.pulse)
@@ -117,10 +162,8 @@ def _clock(files: Files) -> float:
     return time.time()  # a store that we may only read
 
 
-def _worker(files: Files, found: Facts, clock: float, patience: float) -> Facts:
+def _worker(found: Facts, age: float, patience: float) -> Facts:
     pulse: Pulse = found["pulse"]
-    written = files.written(pulse.name)
-    age = 0.0 if written is None else max(clock - written, 0.0)  # gone since the listing: it has just beaten
     state = ENDED if pulse.mark == END else SILENT if age > patience else ALIVE
     machine = found.get("machine")
     return {
@@ -128,17 +171,12 @@ def _worker(files: Files, found: Facts, clock: float, patience: float) -> Facts:
         "name": str(found.get("name", "")),
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
-        **{name: _number(found, name) for name in NUMBERS},
+        **{name: found.get(name, 0) for name in NUMBERS},
         **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),
         "state": state,
         "pulse": pulse,
     }
-
-
-def _number(found: Facts, name: str) -> int | float:
-    value = found.get(name, 0)
-    return value if isinstance(value, (int, float)) else 0
 
 
 def _look_again(files: Files, silent: list[Facts]) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from crawler import urls
 from crawler.politeness import Lately
@@ -40,7 +40,7 @@ CREATE INDEX task_retry ON task(host) WHERE state = 1;
 CREATE INDEX task_taken ON task(host) WHERE state = 2;
 CREATE INDEX task_batch ON task(batch) WHERE state < 4;
 CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, served INT, strain REAL, lanes INT,
-                  busy INT, met INT, kept INT, past INT) WITHOUT ROWID;
+                  busy INT, met INT, kept INT, past INT, pace REAL) WITHOUT ROWID;
 CREATE INDEX host_resting ON host(due) WHERE state = 1;
 CREATE INDEX host_ready ON host(served) WHERE state = 2;
 BEGIN;
@@ -60,6 +60,17 @@ class Host:
     kept: int
     past: int = 0
     gains: int = 0  # how often shards had become ours when it was taken
+
+
+class Queue(NamedTuple):
+    """A host, and how many of its URLs could be taken if it were due."""
+
+    host: str
+    state: int
+    due: float
+    strain: float
+    pace: float | None  # seconds between its last answer and the next request; None if it was not asked yet
+    waiting: int
 
 
 Result = TypeVar("Result")
@@ -120,7 +131,7 @@ class Table:
         """Note (host, shard, folders) of hosts that others may have settled pages of: they are to be met anew."""
         self.gains += 1
         note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
-        self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?) {note}", past)
+        self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?, NULL) {note}", past)
 
     def _add(self, task: Try, batch: int, shard: int) -> bool:
         """Whether it was not known yet."""
@@ -198,7 +209,7 @@ class Table:
 
     def _wake(self, host: str, shard: int) -> None:
         wake = "ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
-        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0, 0) {wake}", (host, shard))
+        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0, 0, NULL) {wake}", (host, shard))
 
     # ---- taking
 
@@ -303,15 +314,15 @@ class Table:
             self.taken -= 1
 
     @locked
-    def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1) -> None:
-        """A host may be asked again at `due`, by so many visitors at once.
+    def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1, pace: float | None = None) -> None:
+        """A host may be asked again at `due`, by so many visitors at once; `pace`: how long that is from its answer.
 
         Not sooner than any answer has said: where many visitors ask, one may be told to come later, and others not.
         """
         self._db.execute(
             "UPDATE host SET due = max(due, ?), strain = ?, lanes = ?, busy = max(busy - 1, 0), "
-            "state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
-            (due, strain, lanes, lanes, host),
+            "pace = coalesce(?, pace), state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
+            (due, strain, lanes, pace, lanes, host),
         )
 
     @locked
@@ -474,6 +485,21 @@ class Table:
     def busiest(self, most: int) -> list[tuple[str, int]]:
         """The hosts with the most pages kept."""
         return self._db.execute("SELECT host, kept FROM host ORDER BY kept DESC LIMIT ?", (most,)).fetchall()
+
+    @locked
+    def retries(self) -> int:
+        """How many URLs wait for the time of their next attempt."""
+        return int(self._db.execute("SELECT count(*) FROM task WHERE state = 1").fetchone()[0])
+
+    @locked
+    def queues(self, after: str, most: int) -> list[Queue]:
+        """The hosts that follow one by name, those without work among them, and how much waits there."""
+        count = "CASE WHEN state THEN (SELECT count(*) FROM task WHERE task.host = host.host AND task.state = 0) END"
+        found = self._db.execute(
+            f"SELECT host, state, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
+            (after, most),
+        )
+        return [Queue(*row) for row in found]
 
     @locked
     def next_due(self, now: float) -> float:

@@ -53,6 +53,7 @@ class Worker:
         house.let_go = self.fetcher.let_go
         self.wants = wants(settings)
         self.permits = Permits(house, seeds, settings, self._get_robots)
+        house.survey.is_sought = self.permits.is_sought
         self._reading = threading.Lock()  # held by who reads a large page
 
     def run(self, threads: int) -> None:
@@ -294,7 +295,7 @@ class Worker:
         delay = self._delay(host.host)
         pace = politeness.next_pace(host.strain, answer, delay, now, random.random())
         lanes = self.house.threads if delay == 0 and pace.strain == 0 else 1
-        self.frontier.table.rest(host.host, pace.due, pace.strain, lanes)
+        self.frontier.table.rest(host.host, pace.due, pace.strain, lanes, pace.due - now)
 
     def _delay(self, host: str) -> float:
         """The delay of a host: ours, or a longer one that its robots.txt asks for.

@@ -19,14 +19,14 @@ ROWS = [
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
     ["store", "table", "room", "fetch_curl", "fetch_requests"],
-    ["seeds", "frontier", "trace", "pulses", "fetch"],
+    ["seeds", "frontier", "survey", "trace", "pulses", "fetch"],
     ["shards"],
     ["roster"],
     ["control"],
     ["rehydrate", "desk", "report", "explain", "doctor_mount"],
-    ["doctor_lobby", "doctor_speed", "doctor_alone"],
-    ["doctor_pair"],
-    ["doctor"],
+    ["outlook", "doctor_lobby", "doctor_speed", "doctor_alone"],
+    ["doctor_pair", "top_view"],
+    ["doctor", "top"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
     ["machine", "browse"],
@@ -60,7 +60,7 @@ TOUCHES_FILES = {
 }
 FILE_CALLS = {"listdir", "scandir", "mkdir", "makedirs", "unlink", "rename", "rmdir", "rmtree", "symlink", "link"}
 PATH_CALLS = {"read_text", "read_bytes", "write_text", "write_bytes", "touch", "iterdir", "glob", "rglob", "exists"}
-PRINTS = {"browse", "cli", "completion", "demo", "machine", "show"}
+PRINTS = {"browse", "cli", "completion", "demo", "machine", "show", "top"}
 
 
 def modules() -> list[str]:
@@ -128,4 +128,4 @@ def test_only_a_few_modules_start_threads_or_processes() -> None:
     found = {module for module in modules() for _, name in calls(module) if name in starters}
     doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
     workers = {"desk", "housekeeping", "worker", "machine", "fetch_requests", "deadlines", "web_server"}
-    assert found == {"begin"} | workers | doctors
+    assert found == {"begin", "top"} | workers | doctors
