@@ -20,7 +20,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 
     After a kill, counters may lack what a worker did since its last pulse.
     """
-    settings = store.settings()
+    settings, wrong = store.settings_at_hand()
     roster = look(store.files, settings, again)
     counters = roster.counters
     alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
@@ -36,6 +36,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
         "traps": dict(_sum(counters, "traps").most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else _backlog(store, settings.shards),
         "paused": is_paused(store.files),
+        "unheeded": sorted({worker["unheeded"] for worker in alive} - {""}) or ([wrong] if wrong else []),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
         "workers": roster.workers,
@@ -71,6 +72,7 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         lines.insert(2, f"{'sitemaps':<10}{found['sitemaps']:>12,}")
     if found["paused"]:
         lines.append(f"{'paused':<10}{'yes':>12}   `crawler resume {printable(found['store'])}` goes on")
+    lines += [f"{'settings':<10}{'':>12}   {printable(sentence)}" for sentence in found["unheeded"]]
     lines += _crews(found, verbose)
     if found["busiest"]:
         lines.append("busiest hosts")

@@ -128,6 +128,7 @@ def _worker(files: Files, found: Facts, clock: float, patience: float) -> Facts:
         "name": str(found.get("name", "")),
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
+        "unheeded": str(found.get("unheeded", "")),
         **{name: _number(found, name) for name in NUMBERS},
         **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),
