@@ -193,6 +193,15 @@ def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_cut_comes_back_with
         assert len(w.urls()) == 80
 
 
+@pytest.mark.fleet
+def test_a_machine_that_waits_for_room_goes_on_when_less_is_enough(tmp_path: Path) -> None:
+    with world(parts("x", pages=5), tmp_path) as w, machines(w, 1, "-s", "min_free=900000G") as (process,):
+        wait_for_line(process, "lower min_free in crawl.yaml")
+        edit(w.root, min_free="1M")
+        assert "going on: there is room in the store again" in end(process)
+        assert w.urls() == set(w.web.pages)
+
+
 def test_a_url_that_is_given_and_excluded_is_said_not_to_be_asked(tmp_path: Path) -> None:
     with world(Links({"/": ["/x"], "/x": []}), tmp_path) as w:
         printed = w.crawl(w.web.url("/x"), "--exclude", "x$", "-j", "1")
