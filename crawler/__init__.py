@@ -7,12 +7,13 @@ next: it is the life of a URL.
     traps, addresses, urls, charset, terms pure: spelling of URLs, endless ones, public addresses, charsets, terms
     robots, armour                         pure: what robots.txt and robots tags say to us; how much of a page is read
     deadlines                              the end of a request from outside
-    logs, show                             log lines; what reaches the user's terminal
+    logs, show, progress                   log lines; what reaches the user's terminal; how a run goes on
     slate, cores                           what workers show their supervisor; a core for each worker
     places, files, config                  folders of a mount; what we ask of it, and nothing else; crawl.yaml
     politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     room                                   what a worker must have before it asks: room in the store, open files
+    edits                                  what machines at work make of edits of crawl.yaml
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
     seeds, frontier, survey                what the user named; batches, hand-over, inbox, tidy; what waits for what
     trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done

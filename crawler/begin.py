@@ -19,6 +19,7 @@ from crawler.files import Files
 from crawler.frontier import Frontier, in_parts
 from crawler.logs import many
 from crawler.records import Try
+from crawler.seeds import bars
 from crawler.shards import doors, read_owners
 from crawler.store import FOLDERS, NEW, Store, new_settings, open_store
 
@@ -38,7 +39,7 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     store = open_store(root, files)
     settings = store.settings()
     _check_agreement(root, settings, given)
-    _check_together(settings)
+    config.check_together(settings)
     if is_new and config.has_secrets(settings):
         show(f"warning: whoever can read {root}/crawl.yaml can read the secrets in its headers or proxy")
     files.share_mode()
@@ -49,6 +50,9 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
         with store.alone("rehydrating the store"):
             if rehydrate.is_needed(store, settings):
                 rehydrate.rehydrate(store, settings, show)
+    excluded = _excluded(seeds, settings)
+    if excluded:
+        show(f"warning: {excluded}")
     _add(store, settings, seeds)
     return settings
 
@@ -67,7 +71,16 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     added = _add(store, settings, spelled)
     said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
     known = f" ({settled:,} of them settled before)" if settled and added else ""
-    return f"{said}{known}; {_who_takes_them(store, settings)}"
+    excluded = _excluded(seeds, settings)
+    return f"{said}{known}; {f'{excluded}; ' if excluded else ''}{_who_takes_them(store, settings)}"
+
+
+def _excluded(seeds: Sequence[str], settings: Settings) -> str:
+    """A sentence about URLs that were given and will not be asked; empty if there are none."""
+    scope = urls.Scope("any", exclude=settings.exclude)
+    found = [url for url in _spelled(seeds if settings.exclude else (), settings) if bars(scope, Try(url))]
+    first = f"{found[0]} and {len(found) - 1:,} more" if len(found) > 1 else "".join(found)
+    return f"{first} will not be asked, because of a pattern of exclude in crawl.yaml" if found else ""
 
 
 def _who_takes_them(store: Store, settings: Settings) -> str:
@@ -122,7 +135,7 @@ def _is_new(root: Path, store: Store) -> bool:
 
 def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
     settings = _first_settings(root, store, given)
-    _check_together(settings)
+    config.check_together(settings)
     has_pages = bool(store.files.names("links"))
     if not has_seeds and not has_pages:
         raise UsageError(
@@ -168,25 +181,10 @@ def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
     for name in config.contradictions(settings, given):
         stored, wanted = (config.show_safely(name, value) for value in (getattr(settings, name), given[name]))
+        when = "" if name in config.LIVE else " while no machine runs"
         raise UsageError(
             f"{name} is {stored} in {root}/crawl.yaml, but {wanted} was asked for; "
-            "leave the flag out, or edit crawl.yaml while no machine runs"
-        )
-
-
-def _check_together(settings: Settings) -> None:
-    """What no single setting can know."""
-    try:
-        config.terms(settings)
-    except ValueError as error:
-        raise UsageError(f"these settings do not go together: {error}") from error
-    if settings.max_per_host is not None and settings.spread == "url":
-        raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
-    if settings.delays and settings.spread == "url":
-        raise UsageError("delays needs spread: host, because one worker must keep a host's pace")
-    if settings.patience < 4 * settings.pulse:
-        raise UsageError(
-            f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
+            f"leave the flag out, or edit crawl.yaml{when}"
         )
 
 

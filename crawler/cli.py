@@ -35,7 +35,7 @@ from crawler import (
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
-from crawler.logs import Logs, log
+from crawler.logs import Logs, log, many
 from crawler.machine import Machine, Plan, check_limits
 from crawler.manual import Parser
 from crawler.show import Add, say
@@ -319,7 +319,7 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     """How a run ended; a limit that is reached when nothing waits any more is the end of the crawl."""
     try:
         found = report.status(open_store(root), again=False)
-    except StoreError as error:
+    except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
     if code == errors.LIMIT and not found["waiting"] and not others:
@@ -327,8 +327,8 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     refused = sum(found["refusals"].values())
     waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
     return code, (
-        f"{errors.EXIT_CODES[code].partition(';')[0]}; {found['pages']:,} pages, {found['redirects']:,} redirects, "
-        f"{refused:,} refusals{waiting} in {root}"
+        f"{errors.EXIT_CODES[code].partition(';')[0]}; {many(found['pages'], 'page')}, "
+        f"{many(found['redirects'], 'redirect')}, {many(refused, 'refusal')}{waiting} in {root}"
     )
 
 

@@ -147,9 +147,9 @@ def by(check: Callable[[str], object]) -> Check:
     return check_text
 
 
-def setting(default: Any, check: Check, help: str) -> Any:
-    """A field of Settings with its check and its line of help."""
-    about = {"check": check, "help": help}
+def setting(default: Any, check: Check, help: str, live: bool = False) -> Any:
+    """A field of Settings with its check and its line of help; `live`: machines at work take up edits of it."""
+    about = {"check": check, "help": help, "live": live}
     return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
 
 
@@ -162,11 +162,14 @@ class Settings:
         "any", choice("page", "prefix", "host", "domain", "any"), "how far from the seeds links are followed"
     )
     depth: int | None = setting(None, optional(whole(0)), "links away from a seed; null is no limit")
-    include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found")
-    exclude: tuple[str, ...] = setting((), several(regex), "do not follow URLs in which one of these is found")
+    include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found", live=True)
+    exclude: tuple[str, ...] = setting((), several(regex), "do not ask URLs in which one of these is found", live=True)
     order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
-    limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit")
-    max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit")
+    limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit", live=True)
+    max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit", live=True)
+    time_limit: float | None = setting(
+        None, optional(duration), "of each machine's run, from its start; null is no limit", live=True
+    )
     types: tuple[str, ...] = setting(
         ("text/html", "application/xhtml+xml"), several(mime), "content types that are kept"
     )
@@ -180,18 +183,22 @@ class Settings:
         urls.TRACKING, several(text), "query parameters that are dropped from every URL"
     )
     # Manners
-    delay: float = setting(1.0, duration, "seconds from the end of one answer to the next request to its host")
-    delays: Mapping[str, float] = setting(
-        {}, by_pattern(duration), "delay by host pattern (`*.example.org: 5s`); the first match counts"
+    delay: float = setting(
+        1.0, duration, "seconds from the end of one answer to the next request to its host", live=True
     )
-    max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed")
-    max_share: float = setting(0.1, share, "of its requests that a worker gives to one host while others wait")
+    delays: Mapping[str, float] = setting(
+        {}, by_pattern(duration), "delay by host pattern (`*.example.org: 5s`); the first match counts", live=True
+    )
+    max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed", live=True)
+    max_share: float = setting(
+        0.1, share, "of its requests that a worker gives to one host while others wait", live=True
+    )
     robots: bool = setting(True, yes_no, "obey robots.txt, X-Robots-Tag and the meta robots of pages")
     user_agent: str = setting(
         f"folder-crawler/{__version__}", line, "who we say we are; its first word is looked up in robots.txt"
     )
-    retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass")
-    retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each")
+    retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass", live=True)
+    retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each", live=True)
     # One request
     fetcher: str = setting("curl", choice("curl", "requests"), "what asks")
     timeout: float = setting(30.0, duration, "for a whole request")
@@ -212,8 +219,8 @@ class Settings:
     # The store and the machines
     parser: str = setting("turbohtml", choice("turbohtml", "lexbor", "html5lib"), "what reads the pages")
     durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
-    min_free: int = setting(64 << 20, size, "free bytes of the store below which machines pause")
-    min_inodes: int = setting(2000, whole(0), "free inodes of the store below which machines pause")
+    min_free: int = setting(64 << 20, size, "free bytes of the store below which machines pause", live=True)
+    min_inodes: int = setting(2000, whole(0), "free inodes of the store below which machines pause", live=True)
     shards: int = setting(64, whole(1, 4096), "parts of all hosts; fixed once the store is made")
     spread: str = setting(
         "host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0"
@@ -257,6 +264,7 @@ CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields
 HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
 SECRETIVE = ("headers", "proxy")  # settings whose values are not for every eye
 FIXED = ("shards", "spread", "tracking")
+LIVE = tuple(item.name for item in fields(Settings) if item.metadata["live"])  # what may change while machines run
 
 
 def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -290,6 +298,22 @@ def parse(data: str, where: str) -> dict[str, Any]:
     return check(loaded, where)
 
 
+def check_together(settings: Settings) -> None:
+    """Stop at what no single setting can know."""
+    try:
+        terms(settings)
+    except ValueError as error:
+        raise UsageError(f"these settings do not go together: {error}") from error
+    if settings.max_per_host is not None and settings.spread == "url":
+        raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
+    if settings.delays and settings.spread == "url":
+        raise UsageError("delays needs spread: host, because one worker must keep a host's pace")
+    if settings.patience < 4 * settings.pulse:
+        raise UsageError(
+            f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
+        )
+
+
 def pair(given: str) -> tuple[str, Any]:
     """KEY=VALUE of --set, the value read as YAML."""
     name, equals, value = given.partition("=")
@@ -303,10 +327,14 @@ def pair(given: str) -> tuple[str, Any]:
 
 def render(settings: Settings) -> str:
     """crawl.yaml: all settings, so that a later version's defaults do not change a crawl that runs."""
-    lines = ["# The settings of this crawl, the same for every machine. Edit it while no machine runs.\n"]
+    lines = [
+        "# The settings of this crawl, the same for every machine. Machines at work take up edits of those that are\n"
+        "# marked as live within a minute; the others may be edited while no machine runs.\n"
+    ]
     for item in fields(Settings):
         value = getattr(settings, item.name)
-        lines.append(f"# {HELP[item.name]}{' (fixed)' if item.name in FIXED else ''}\n")
+        mark = " (fixed)" if item.name in FIXED else " (live)" if item.name in LIVE else ""
+        lines.append(f"# {HELP[item.name]}{mark}\n")
         if isinstance(value, tuple | Mapping):
             plain = dict(value) if isinstance(value, Mapping) else list(value)
             # Not sorted: of `delays` the first that fits counts.

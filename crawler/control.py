@@ -42,7 +42,7 @@ def pause(store: Store) -> str:
     """Have all machines, those that come later too, stop asking hosts; what came of it, as a sentence."""
     if not store.files.create(f"workers/{PAUSE}"):
         return f"{store.root} is paused already; `crawler resume {store.root}` goes on"
-    count = len(look(store.files, store.settings(), again=False).at_work)
+    count = _at_work(store)
     if not count:
         return f"paused; nobody is at work, and `crawler run {store.root}` will wait for `crawler resume {store.root}`"
     verb = "stops" if count == 1 else "stop"
@@ -53,10 +53,15 @@ def resume(store: Store) -> str:
     """Have all machines go on; what came of it, as a sentence."""
     if not store.files.drop(f"workers/{PAUSE}"):
         return f"{store.root} is not paused"
-    count = len(look(store.files, store.settings(), again=False).at_work)
+    count = _at_work(store)
     if not count:
         return f"no longer paused; nobody is at work, and `crawler run {store.root}` goes on"
     return f"no longer paused; {many(count, 'machine')} {'goes' if count == 1 else 'go'} on within seconds"
+
+
+def _at_work(store: Store) -> int:
+    settings, _ = store.settings_at_hand()
+    return len(look(store.files, settings, again=False).at_work)
 
 
 def withdraw(files: Files, machine: str) -> None:
@@ -81,7 +86,7 @@ def sweep(files: Files) -> None:
 
 def stop(store: Store, show: Show) -> bool:
     """Tell every machine at work to end in good order, and wait for them; whether all that are alive have ended."""
-    settings = store.settings()
+    settings, _ = store.settings_at_hand()  # an operator's word does not wait until an edit is right
     with suppress(DiskFull):
         sweep(store.files)
     roster = look(store.files, settings)

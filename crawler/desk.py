@@ -195,6 +195,11 @@ class Desk:
         """A URL has brought what it was asked for, and leaves the frontier without a record: an errand."""
         self.table.settle([task], kept=False, links=False)
 
+    def leave_out(self, task: Try) -> None:
+        """A URL is not asked, as the settings are now; it leaves the frontier, and a rehydration brings it back."""
+        self.table.leave_out(task.url)
+        log.info("left out: %s", task.url, extra={"event": "cut", "url": task.url})
+
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
         self.insist(self.store.put_refusal, task.url, failure, task.attempt + 1)
@@ -377,6 +382,7 @@ class Desk:
             "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
             "wants": {kind: want.sentence for kind, want in list(self._wants.items())},
+            "unheeded": self.slate.unheeded,
             "minutes": minutes,
             **survey,
         }

@@ -19,9 +19,9 @@ from crawler.files import Files
 from crawler.frontier import batches, from_lines
 from crawler.logs import many, printable
 from crawler.reasons import look_up
-from crawler.records import REDIRECTS
+from crawler.records import REDIRECTS, Try
 from crawler.robots import Rules, token
-from crawler.seeds import REDIRECT
+from crawler.seeds import REDIRECT, bars
 from crawler.shards import FREE, doors, read_owners
 from crawler.store import Store, shard_name, utc
 from crawler.terms import read_route
@@ -158,7 +158,7 @@ def _owner(files: Files, settings: Settings, names: set[str]) -> Facts:
     if id == FREE:
         return {"id": None, "state": FREE}
     worker = roster.find(files, settings, id)
-    return {name: worker[name] for name in ("id", "state", "age", "machine", "name")}
+    return {name: worker[name] for name in ("id", "state", "age", "machine", "name", "unheeded")}
 
 
 # ---- its host's manners
@@ -191,6 +191,8 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Verdict:
     kept_out = _never(store, settings, found["url"])
     if found["state"] == NEVER_SEEN:
         kept_out = kept_out or _not_followed(store, settings, found["url"])
+    else:
+        kept_out = kept_out or _left_out(settings, found["url"], found["waiting"]["depth"])
     kept_out = kept_out or _not_now(store, settings, found)
     if kept_out:
         return kept_out
@@ -235,12 +237,22 @@ def _not_followed(store: Store, settings: Settings, url: str) -> Verdict | None:
         return None
     if rule == "scope":
         return rule, f"it is outside the scope `{settings.scope}` of the seeds: {_some(scope.places)}"
+    if rule in TRAPS:
+        return rule, f"it looks like a trap: {TRAPS[rule]} (rule `{rule}` of the setting `traps`)"
+    return rule, _barred(settings, url, rule)
+
+
+def _barred(settings: Settings, url: str, rule: str) -> str:
     if rule == "include":
-        return rule, f"none of the include patterns is found in it: {_some(settings.include)}"
-    if rule == "exclude":
-        pattern = next(pattern for pattern in settings.exclude if re.search(pattern, url))
-        return rule, f"the exclude pattern {pattern} is found in it"
-    return rule, f"it looks like a trap: {TRAPS[rule]} (rule `{rule}` of the setting `traps`)"
+        return f"none of the include patterns is found in it: {_some(settings.include)}"
+    pattern = next(pattern for pattern in settings.exclude if re.search(pattern, url))
+    return f"the exclude pattern {pattern} is found in it"
+
+
+def _left_out(settings: Settings, url: str, depth: int) -> Verdict | None:
+    """What keeps a URL out that waits: patterns that were edited since it was found."""
+    rule = bars(urls.Scope("any", (), settings.include, settings.exclude), Try(url, depth))
+    return (rule, f"{_barred(settings, urls.bare(url), rule)}: in its turn it is left out") if rule else None
 
 
 def _some(names: Iterable[str]) -> str:
@@ -280,6 +292,7 @@ def as_text(found: Facts) -> str:
             "depth": _say_depth(found),
             "robots": _say_robots(found["robots"]),
             "delay": f"{found['delay']:g} s between requests to {host}",
+            "settings": found["owner"].get("unheeded", ""),
             "paused": "yes: no host is asked until `crawler resume`" if found["paused"] else "",
         }
     return "\n".join(f"{name + ':':<10}{printable(line)}" for name, line in lines.items() if line)

@@ -89,6 +89,13 @@ class Frontier:
         """When the shard of a URL came to us from a dead worker (monotonic); 0 if it did not."""
         return self._taken_over.get(self.shard_of(url), 0.0)
 
+    def adopt(self, settings: Settings) -> None:
+        """Go by edited settings: what was left out by the old ones may be handed over again."""
+        self.table.max_per_host, self.table.max_share = settings.max_per_host, settings.max_share
+        with self._lock:
+            self._recent.clear()
+        self.table.reconsider()
+
     # ---- handing over
 
     def hand_over(self, tries: Iterable[Try]) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 
-from crawler import room
+from crawler import config, room
 from crawler.config import Settings
 from crawler.control import PAUSE, STOP
 from crawler.desk import BURIED, LIMIT, OVER, RETRY, STOPPED, Desk, Stopped
@@ -40,6 +40,7 @@ class House(Desk):
         self._looks = 0
         self._vouched, self._thorough = -1, False
         self._parent = os.getppid()
+        self._edition = 0  # of the settings that our supervisor hands out
 
     # ---- the housekeeper
 
@@ -73,6 +74,8 @@ class House(Desk):
     def _round(self) -> None:
         if os.getppid() != self._parent:
             os._exit(1)  # our supervisor is gone; where the kernel does not see to it, we do
+        if self.slate.edition != self._edition:
+            self._adopt()
         self._flush_if_due()
         now = time.monotonic()
         if now - self._looked > self._patience_to_look() and not self.outcome:
@@ -85,6 +88,18 @@ class House(Desk):
             self._next_tidy = time.monotonic() + TIDY if done else 0.0
         self._go_on()
         self._full.wait(STEP)
+
+    def _adopt(self) -> None:
+        """Go by the settings that our supervisor hands out: crawl.yaml was edited."""
+        handed = self.slate.handed_out()
+        if handed is None:
+            return
+        edition, text = handed
+        self.settings = Settings(**config.parse(text, "crawl.yaml"))
+        self.seeds.adopt(self.settings)
+        self.frontier.adopt(self.settings)
+        self._count_elsewhere()
+        self._edition = edition
 
     def _patience_to_look(self) -> float:
         """Idle workers look more often when all are idle, because then the end is near."""

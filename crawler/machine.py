@@ -10,7 +10,7 @@ import re
 import resource
 import secrets
 import signal
-import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,20 +23,21 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from crawler import desk, errors, room
+from crawler import config, desk, errors, room
 from crawler.config import Settings
 from crawler.cores import Core
+from crawler.edits import Edits, Verdict
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
 from crawler.files import Files
 from crawler.frontier import Frontier, from_lines
 from crawler.housekeeping import House
 from crawler.logs import Logs, log
+from crawler.progress import Progress
 from crawler.records import Failure
 from crawler.seeds import Seeds
 from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
 from crawler.store import Store
 
-PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
 GUILT = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
@@ -95,6 +96,9 @@ class Machine:
         try:
             for row in range(self.plan.workers):
                 self._start(row)
+            # In a thread of its own, because a mount may hang.
+            edits = Edits(Files(self.plan.root, self.id), self.settings)
+            threading.Thread(target=edits.watch, args=(self._heed,), daemon=True, name="edits").start()
             while self._work and self._signals < 2:
                 self._watch()
                 self._pass_on()
@@ -114,13 +118,14 @@ class Machine:
         self._pools[row] = pool
         # A worker that is only just starting would die of a Ctrl-C: it is born deaf, and listens when it is ready.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        self._work[pool.submit(work, str(self.plan.root), row, self.id)] = row
+        self._work[pool.submit(work, str(self.plan.root), row, self.id, self.settings)] = row
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
         """Wait a moment, and see to the workers that have ended."""
-        if self.plan.time_limit is not None and time.monotonic() - self._began > self.plan.time_limit:
+        limits = [limit for limit in (self.plan.time_limit, self.settings.time_limit) if limit is not None]
+        if limits and time.monotonic() - self._began > min(limits):
             self._out_of_time = True
             self.slate.drain()
         ended, _ = wait(self._work, timeout=0.2)
@@ -145,6 +150,16 @@ class Machine:
                 self._start(row)
             else:
                 self._outcomes[outcome] += 1
+
+    def _heed(self, verdict: Verdict) -> None:
+        """Go by an edit of crawl.yaml, and say so once for all workers."""
+        if verdict.taken:
+            self.settings = verdict.settings
+            self.slate.hand_out(config.render(verdict.settings))
+            log.warning(verdict.taken, extra={"event": "edit"})
+        self.slate.note_unheeded(verdict.warning)
+        if verdict.warning:
+            log.warning(verdict.warning, extra={"event": "edit"})
 
     def _pass_on(self) -> None:
         """Say once for the machine what its workers have heard from an operator."""
@@ -227,53 +242,6 @@ class Machine:
         return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
 
 
-class Progress:
-    """One line for a person: a bar on a terminal, a plain line now and then elsewhere."""
-
-    def __init__(self, slate: Slate, quiet: bool) -> None:
-        self.slate = slate
-        self.quiet = quiet
-        self.terminal = sys.stderr.isatty()
-        self._next = time.monotonic() + PLAIN_LINE
-        self._announced = quiet
-        from tqdm import tqdm  # here, because workers, which load this module too, show nothing
-
-        self._bar = tqdm(
-            unit=" pages",
-            disable=quiet or not self.terminal,
-            bar_format="{n_fmt} pages {rate_noinv_fmt} {elapsed}{postfix}",
-        )
-
-    def show(self) -> None:
-        """Bring the line up to date."""
-        facts = {name: self.slate.total(name) for name in ("waiting", "refusals", "hosts")}
-        pages = self.slate.total("pages")
-        paused = self.slate.total("paused") > 0 or any(map(self.slate.wanted, WANTS))
-        if self.terminal:
-            self._bar.set_postfix({**facts, **({"paused": "yes"} if paused else {})}, refresh=False)
-            self._bar.update(pages - self._bar.n)
-        elif not self.quiet and time.monotonic() > self._next:
-            self._next = time.monotonic() + PLAIN_LINE
-            print(
-                f"{pages} pages,",
-                ", ".join(f"{value} {name}" for name, value in facts.items()) + (", paused" if paused else ""),
-                file=sys.stderr,
-            )
-
-    def announce_the_end(self) -> None:
-        """Say once that Ctrl-C was heard."""
-        if not self._announced:
-            self._announced = True
-            self._bar.write(
-                "finishing what is in flight; once more to stop now (nothing is lost either way)", file=sys.stderr
-            )
-
-    def close(self) -> None:
-        """Leave the last line on the terminal."""
-        self.show()
-        self._bar.close()
-
-
 _slate: Slate | None = None
 Result = TypeVar("Result")
 
@@ -333,21 +301,19 @@ def patiently(call: Callable[[], Result]) -> Result:
             time.sleep(0.5)
 
 
-def work(root: str, row: int, machine: str) -> str:
+def work(root: str, row: int, machine: str, settings: Settings) -> str:
     """A worker's whole life; how it ended."""
     from crawler.worker import Worker  # only here: what reads pages takes long to load, and the supervisor reads none
 
     assert _slate is not None
-    files = Files(root, secrets.token_hex(4))
+    files = Files(root, secrets.token_hex(4), settings.durable)
     store = Store(root, files)
-    settings = patiently(store.settings)
-    files.durable = settings.durable
     patiently(files.share_mode)
     seeds = Seeds(store, settings)
     core = Core(row, machine)  # before the worker has threads: they stay with the one that starts them
     house = House(store, settings, seeds, _slate, row, machine)
     house.look_around = core.look
-    Worker(store, settings, house, seeds).run(_slate.threads)
+    Worker(store, house, seeds).run(_slate.threads)
     if house.error:
         raise house.error
     log.log(logging.DEBUG, "worker %s: %s", files.me, house.outcome)

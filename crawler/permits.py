@@ -71,15 +71,19 @@ class Step:
 class Permits:
     """The rules of the hosts that a worker asks, and how it comes by them."""
 
-    def __init__(self, desk: Desk, seeds: Seeds, settings: Settings, get: Callable[[str], Page | Failure]) -> None:
-        self.desk, self.store, self.frontier = desk, desk.store, desk.frontier
-        self.seeds, self.settings = seeds, settings
+    def __init__(self, desk: Desk, seeds: Seeds, get: Callable[[str], Page | Failure]) -> None:
+        self.desk, self.store, self.frontier, self.seeds = desk, desk.store, desk.frontier, seeds
         self._get = get  # asks for a robots.txt
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._steps: OrderedDict[str, Step] = OrderedDict()
         self._weight = 0
         self._failed: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
         self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now."""
+        return self.desk.settings
 
     def of(self, task: Try) -> Rules | Down | None:
         """The rules of a URL's host; None if its robots.txt is to be asked for first."""

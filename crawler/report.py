@@ -22,11 +22,11 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 
     After a kill, counters may lack what a worker did since its last pulse.
     """
-    settings = store.settings()
-    return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards))
+    settings, wrong = store.settings_at_hand()
+    return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards), wrong)
 
 
-def tell(store: Store, roster: Roster, backlog: Callable[[], int]) -> dict[str, Any]:
+def tell(store: Store, roster: Roster, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
     """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
     counters, alive, of_the_living = roster.counters, roster.alive, roster.of_the_living
     refusals = _sum(counters, "refusals")
@@ -43,6 +43,7 @@ def tell(store: Store, roster: Roster, backlog: Callable[[], int]) -> dict[str, 
         "held": dict(_sum(of_the_living, "held").most_common()),
         "paused": is_paused(store.files),
         "wants": _wants(of_the_living),
+        "unheeded": sorted({worker["unheeded"] for worker in alive} - {""}) or ([wrong] if wrong else []),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
         "workers": roster.workers,
@@ -91,6 +92,7 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     lines += [
         f"{'wanted':<10}{printable(kind):>12}   {printable(want['why'])}" for kind, want in found["wants"].items()
     ]
+    lines += [f"{'settings':<10}{'':>12}   {printable(sentence)}" for sentence in found["unheeded"]]
     lines += _crews(found, verbose)
     if found["busiest"]:
         lines.append("busiest hosts")

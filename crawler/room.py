@@ -45,7 +45,7 @@ def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
         return ""
     return (
         f"{left} free in {files.root} ({name} is {config.show(getattr(settings, name))}); make room, and it goes on "
-        f"by itself when there are {until} (to go on with less, stop it and lower {name} in crawl.yaml)"
+        f"by itself when there are {until} (to go on with less, lower {name} in crawl.yaml)"
     )
 
 

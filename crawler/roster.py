@@ -171,6 +171,7 @@ def _worker(found: Facts, age: float, patience: float) -> Facts:
         "name": str(found.get("name", "")),
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
+        "unheeded": str(found.get("unheeded", "")),
         **{name: found.get(name, 0) for name in NUMBERS},
         **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),

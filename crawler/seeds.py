@@ -30,7 +30,7 @@ class Seeds:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
         self.settings = settings
-        self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed
+        self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed, and what waited and may not
         self._lock = threading.Lock()
         self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
         self.narrow = settings.scope != "any"
@@ -85,6 +85,12 @@ class Seeds:
         self.scope.add(url)
         self._widened += 1
 
+    def adopt(self, settings: Settings) -> None:
+        """Go by edited settings; what was judged before does not count any more."""
+        self.settings = settings
+        self.scope.go_by(settings.include, settings.exclude)
+        self._widened += 1
+
     # ---- which links are followed
 
     def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Try]:
@@ -104,6 +110,13 @@ class Seeds:
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
         return [Try(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
+
+    def leave_out(self, task: Try) -> bool:
+        """Whether a waiting URL is not to be asked after all: the patterns may have been edited since it was found."""
+        rule = bars(self.scope, task)
+        if rule:
+            self._count(rule)
+        return rule is not None
 
     def sitemaps(self, named: Iterable[str], host: str, depth: int) -> list[Try]:
         """The sitemaps that a host's robots.txt names, as they are handed over."""
@@ -142,6 +155,18 @@ class Seeds:
 
     def _is_too_far(self, depth: int) -> bool:
         return self.settings.depth is not None and depth > self.settings.depth
+
+
+def bars(scope: urls.Scope, task: Try) -> str | None:
+    """Which of the user's patterns keep a waiting URL from being asked: "include", "exclude", or None.
+
+    What the user named, and sitemaps, need no include; what hosts ask of each other is not judged. Of the scope nothing
+    is said: it may have grown elsewhere.
+    """
+    if urls.errand_of(task.url):
+        return None
+    is_named = task.depth == 0 or urls.sitemap_level(task.url) > 0
+    return scope.bars(urls.bare(task.url), despite=("include",) if is_named else ())
 
 
 def _priorities(record: Mapping[str, Any]) -> Iterator[int]:

@@ -15,6 +15,7 @@ COUNTERS = (
 AWAY, ROOM, FILES = WANTS = ("away", "room", "files")  # what a worker may have to wait for before it asks hosts
 LINE = 2600  # bytes for one URL in flight: the longest line of a batch
 SENTENCE = 1000  # bytes for why a worker waits
+SETTINGS = 1 << 18  # bytes for crawl.yaml
 GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it
 
 
@@ -27,6 +28,9 @@ class Slate:
         self._numbers = context.RawArray("q", workers * len(COUNTERS))
         self._lines = context.RawArray("c", workers * threads * LINE)
         self._sentences = context.RawArray("c", workers * len(WANTS) * SENTENCE)
+        self._edition = context.RawValue("q", 0)
+        self._settings = context.RawArray("c", SETTINGS)
+        self._unheeded = context.RawArray("c", SENTENCE)
 
     @property
     def draining(self) -> bool:
@@ -42,6 +46,33 @@ class Slate:
         """Tell all workers to finish; the first word counts."""
         if not self.draining:
             self._word.value = word
+
+    @property
+    def edition(self) -> int:
+        """How often the supervisor has handed out settings, twice: an odd number while it does."""
+        return int(self._edition.value)
+
+    def hand_out(self, settings: str) -> None:
+        """The supervisor's settings for all workers, as crawl.yaml has them."""
+        data = settings.encode() + b"\0"
+        self._edition.value += 1
+        self._settings[: len(data)] = data
+        self._edition.value += 1
+
+    def handed_out(self) -> tuple[int, str] | None:
+        """The edition and text of those settings; None while they are being handed out."""
+        edition = self.edition
+        text = bytes(self._settings[:]).split(b"\0", 1)[0]
+        return None if edition % 2 or edition != self.edition else (edition, text.decode())
+
+    def note_unheeded(self, sentence: str) -> None:
+        """The supervisor says what it does not take up of an edit; an empty sentence when nothing is left of it."""
+        _write(self._unheeded, 0, SENTENCE, sentence)
+
+    @property
+    def unheeded(self) -> str:
+        """That sentence."""
+        return _read(self._unheeded, 0, SENTENCE)
 
     def get(self, worker: int, counter: str) -> int:
         """One counter of one worker."""

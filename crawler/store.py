@@ -19,7 +19,7 @@ from filelock import SoftFileLock, Timeout
 
 from crawler import config, urls
 from crawler.config import Settings
-from crawler.errors import Busy, StoreError, UsageError
+from crawler.errors import Busy, StoreAway, StoreError, UsageError
 from crawler.files import Draft, Files
 from crawler.records import Failure, Page, Reading
 
@@ -249,6 +249,16 @@ class Store:
                     f"put back what {self.root}/README says ({made.get(name)})"
                 )
         return settings
+
+    def settings_at_hand(self) -> tuple[Settings, str]:
+        """The settings; while crawl.yaml is not right, the usual ones, and a sentence about what is wrong with it."""
+        try:
+            return self.settings(), ""
+        except StoreAway:
+            raise
+        except (StoreError, UsageError) as error:
+            made = {"shards": self._read_format().get("shards", Settings().shards)}
+            return Settings(**config.check(made, str(self.root / "README"))), str(error)
 
     def exists(self) -> bool:
         """Whether a whole store is here: its README is written last."""

@@ -18,7 +18,8 @@ from crawler import urls
 from crawler.politeness import Lately
 from crawler.records import Try
 
-WAITING, LATER, TAKEN, HELD, SETTLED = range(5)  # of a task; held: its shard is being given back
+# Of a task. Held: its shard is being given back; cut: it was left out by a setting that may be edited.
+WAITING, LATER, TAKEN, HELD, SETTLED, CUT = range(6)
 EMPTY, RESTING, READY, BUSY = range(4)  # of a host
 SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
 VARIABLES = 500  # in one statement; old versions of SQLite take 999
@@ -139,7 +140,7 @@ class Table:
         if self._insert(key, task, batch, shard):
             return True
         row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
-        if row[0] == SETTLED:
+        if row[0] >= SETTLED:
             self._come_nearer(key, task, batch, row[1])
         elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and (task.depth, task.attempt) == row[1:3]):
             self._renew(key, task, batch, *row)  # equal news of a retry: the batch that mixes two takes their place
@@ -276,7 +277,7 @@ class Table:
             rows = self._db.execute(
                 "SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)
             ).fetchall()
-            self._settle(rows)
+            self._settle(rows, CUT)
             self.cut += len(rows)
         state = EMPTY if kept >= self.max_per_host else RESTING
         self._db.execute("UPDATE host SET state = ?, due = ? WHERE host = ?", (state, now + 0.5, host))
@@ -346,6 +347,8 @@ class Table:
             row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
+            elif row[0] == CUT:
+                self._db.execute("UPDATE task SET state = ? WHERE key = ?", (SETTLED, key))
             elif row[0] != SETTLED:
                 self._settle([(key, row[0], row[4])])
                 if self.relax:
@@ -376,9 +379,20 @@ class Table:
             if depth < by_key[key].depth:  # found to be nearer while it was in flight
                 self._note_nearer(Try(by_key[key].url, depth), batch)
 
-    def _settle(self, rows: Sequence[tuple[bytes, int, int]]) -> None:
-        """Rows of key, state and batch are settled."""
-        self._db.executemany(f"UPDATE task SET state = {SETTLED}, url = NULL WHERE key = ?", [row[:1] for row in rows])
+    @locked
+    def leave_out(self, url: str) -> None:
+        """A URL that was taken is not to be asked after all, as things stand."""
+        query = "SELECT key, state, batch FROM task WHERE key = ? AND state < 4"
+        self._settle(self._db.execute(query, (key_of(url),)).fetchall(), CUT)
+
+    @locked
+    def reconsider(self) -> None:
+        """Forget what was left out: whoever finds it again may hand it over again."""
+        self._db.execute(f"DELETE FROM task WHERE state = {CUT}")
+
+    def _settle(self, rows: Sequence[tuple[bytes, int, int]], state: int = SETTLED) -> None:
+        """Rows of key, state and batch are settled, or cut."""
+        self._db.executemany(f"UPDATE task SET state = {state}, url = NULL WHERE key = ?", [row[:1] for row in rows])
         self.left.subtract(batch for _, _, batch in rows)
         self.waiting -= len(rows)
         self.taken -= sum(state == TAKEN for _, state, _ in rows)

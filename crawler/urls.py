@@ -251,12 +251,16 @@ class Scope:
         """Take spelled seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
         self._places = KINDS[kind]
         self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
+        self.go_by(include, exclude)
         self._traps = frozenset(traps)
         self._year, self._year_until = 0, 0.0
         for seed in seeds:
             self.add(seed)
+
+    def go_by(self, include: Iterable[str | re.Pattern[str]], exclude: Iterable[str | re.Pattern[str]]) -> None:
+        """Take other patterns from now on."""
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
 
     def add(self, seed: str) -> None:
         """Let a spelled URL be a seed."""
@@ -274,11 +278,14 @@ class Scope:
         """
         if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
             return "scope"
+        rule = self.bars(url, despite)
+        return trap(url, self._traps, self._this_year()) if rule is None and self._traps else rule
+
+    def bars(self, url: str, despite: Collection[str] = ()) -> str | None:
+        """Return which of the user's patterns keep a spelled URL out: "include", "exclude", or None."""
         if self._include and "include" not in despite and not any(pattern.search(url) for pattern in self._include):
             return "include"
-        if any(pattern.search(url) for pattern in self._exclude):
-            return "exclude"
-        return trap(url, self._traps, self._this_year()) if self._traps else None
+        return "exclude" if any(pattern.search(url) for pattern in self._exclude) else None
 
     @property
     def places(self) -> list[str]:

@@ -1,7 +1,7 @@
 """A worker: the life of a URL, walked by `threads` visitors, each a plain loop of blocking calls.
 
 1. `frontier.take` gives the next URL of a host of ours that is due.
-2. robots.txt allows it, or it is refused.
+2. robots.txt allows it, or it is refused. (What crawl.yaml has come to exclude since it was found is left out before.)
 3. `fetcher.get` asks once.
 4. `parse.read` turns bytes into text, title and links.
 5. `store.put_html` keeps the text.
@@ -43,18 +43,22 @@ HOPS = 20  # redirects in a row: as many as browsers follow
 class Worker:
     """One process of a machine's pool: a full peer of every other worker on any machine."""
 
-    def __init__(self, store: Store, settings: Settings, house: House, seeds: Seeds) -> None:
+    def __init__(self, store: Store, house: House, seeds: Seeds) -> None:
         self.store = store
-        self.settings = settings
         self.house = house
         self.frontier = house.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(replace(config.terms(settings), kept=room.connections_for(house.threads)))
+        self.fetcher = Fetcher(replace(config.terms(self.settings), kept=room.connections_for(house.threads)))
         house.let_go = self.fetcher.let_go
-        self.wants = wants(settings)
-        self.permits = Permits(house, seeds, settings, self._get_robots)
+        self.wants = wants(self.settings)
+        self.permits = Permits(house, seeds, self._get_robots)
         house.survey.is_sought = self.permits.is_sought
         self._reading = threading.Lock()  # held by who reads a large page
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now."""
+        return self.house.settings
 
     def run(self, threads: int) -> None:
         """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
@@ -104,6 +108,9 @@ class Worker:
             return None
         if urls.errand_of(task.url):
             return self._run_errand(task, host)
+        if self.seeds.leave_out(task):
+            self.house.leave_out(task)
+            return self._rest(host, None)
         rules = self.permits.of(task)
         if rules is None:
             return self._ask_robots(task, host)

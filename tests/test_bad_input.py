@@ -188,10 +188,11 @@ def test_a_store_of_another_version_is_left_alone(store: Path, line: str) -> Non
 )
 def test_a_broken_crawl_yaml_is_named_with_what_is_wrong(store: Path, broken: str, names: str) -> None:
     (store / "crawl.yaml").write_text(broken)
-    for command in ("run", "status"):
+    for command in ("run", "rehydrate"):
         said = complaint(command, str(store), code=USAGE)
         assert "crawl.yaml" in said
         assert names in said
+    assert names in crawler("status", str(store)), "how it stands is told all the same"
 
 
 def test_a_missing_crawl_yaml_is_named(store: Path) -> None:

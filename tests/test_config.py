@@ -26,6 +26,7 @@ OTHERS: dict[str, Any] = {
     "order": "dfs",
     "limit": 10,
     "max_per_host": 3,
+    "time_limit": 7200.0,
     "types": ("text/plain",),
     "follow": ("a", "alternate"),
     "nofollow": True,

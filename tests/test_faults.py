@@ -220,9 +220,9 @@ from crawler.begin import begin
 from crawler.config import check
 root = machine.Path(sys.argv[2])
 given = check({"delay": 0, "pulse": 0.2, "connect_to": sys.argv[3], "durable": False}, "test")
-begin(root, given, [sys.argv[4]], "aaaa", print)
+settings = begin(root, given, [sys.argv[4]], "aaaa", print)
 machine._slate = slate.Slate(Here(), 1, 2)
-print(machine.work(str(root), 0, "bbbb"))
+print(machine.work(str(root), 0, "bbbb", settings))
 """
 
 

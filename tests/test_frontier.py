@@ -1091,7 +1091,7 @@ def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
     home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     mine = home()
-    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    worker = Worker(mine.store, mine.house, mine.seeds)
     full = sqlite3.OperationalError("database or disk is full")
 
     def fail(*_: object, **__: object) -> None:
@@ -1142,7 +1142,7 @@ def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypa
     monkeypatch.setattr(permits_module, "REMEMBERED", 10)
     monkeypatch.setattr(permits_module, "UNDER_WAY", 10)
     mine = home(retries=0)
-    permits = Permits(mine.house, mine.seeds, mine.settings, lambda url: Failure(url, "dns"))
+    permits = Permits(mine.house, mine.seeds, lambda url: Failure(url, "dns"))
     for number in range(50):
         permits.ask(Try(f"https://host{number}.example/"))
     assert len(permits._rules) + len(permits._failed) + len(permits._steps) <= 30
@@ -1152,7 +1152,7 @@ def test_the_memory_of_rules_is_bounded(home: Callable[..., Home], monkeypatch: 
     monkeypatch.setattr(permits_module, "HEAVY", 1_000_000)
     body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(200))
     mine = home()
-    permits = Permits(mine.house, mine.seeds, mine.settings, lambda url: Page(url, 200, {}, body))
+    permits = Permits(mine.house, mine.seeds, lambda url: Page(url, 200, {}, body))
     for number in range(50):
         permits.ask(Try(f"https://host{number % 40}.example/"))
         assert permits._weight == sum(rules.weight for rules, _ in permits._rules.values()) <= 1_000_000
@@ -1201,7 +1201,7 @@ def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
     mine = home()
     add(frontier_of(root, "other"), Try(A))
     mine.house._look()
-    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    worker = Worker(mine.store, mine.house, mine.seeds)
     asked: list[str] = []
 
     def hang(host: str) -> Robots | None:
@@ -1227,7 +1227,7 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     first, second = (next(page for page in pages if mine.house.frontier.shard_of(page) == shard) for shard in (0, 1))
     mine.house.frontier.own([0])
     add(mine.house.frontier, Try(first))
-    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    worker = Worker(mine.store, mine.house, mine.seeds)
 
     def list_slowly(host: str, past: int) -> set[str]:
         mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
@@ -1251,7 +1251,7 @@ def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path
     mine = home(robots=False)
     add(frontier_of(root, "last owner"), Try(A, 0, 1, time.monotonic() + 1000), Try(A + "2"))
     mine.house._look()
-    worker = Worker(mine.store, mine.settings, mine.house, mine.seeds)
+    worker = Worker(mine.store, mine.house, mine.seeds)
     taken = mine.house.frontier.take()
     assert taken and not taken[1].met
     worker.visit(*taken)

@@ -14,11 +14,11 @@ FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
     ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
-    ["records", "show"],
+    ["records", "show", "progress"],
     ["manual", "completion"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
-    ["store", "table", "room", "fetch_curl", "fetch_requests"],
+    ["store", "table", "room", "edits", "fetch_curl", "fetch_requests"],
     ["seeds", "frontier", "survey", "trace", "pulses", "fetch"],
     ["shards"],
     ["roster"],
@@ -60,7 +60,7 @@ TOUCHES_FILES = {
 }
 FILE_CALLS = {"listdir", "scandir", "mkdir", "makedirs", "unlink", "rename", "rmdir", "rmtree", "symlink", "link"}
 PATH_CALLS = {"read_text", "read_bytes", "write_text", "write_bytes", "touch", "iterdir", "glob", "rglob", "exists"}
-PRINTS = {"browse", "cli", "completion", "demo", "machine", "show", "top"}
+PRINTS = {"browse", "cli", "completion", "demo", "progress", "show", "top"}
 
 
 def modules() -> list[str]:

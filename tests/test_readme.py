@@ -13,7 +13,7 @@ from world import Links, world
 
 from crawler import Store
 from crawler.cli import parser
-from crawler.config import HELP, Settings
+from crawler.config import HELP, LIVE, Settings
 from crawler.errors import EXIT_CODES
 from crawler.reasons import REASONS
 
@@ -35,8 +35,11 @@ def test_every_command_and_each_of_its_flags_is_in_the_readme(name: str) -> None
 
 
 @pytest.mark.parametrize("name", [item.name for item in fields(Settings)])
-def test_every_setting_is_in_the_readme_with_its_meaning(name: str) -> None:
-    assert re.search(rf"^\| `{name}` \|.*\| {re.escape(HELP[name])} \|$", README, re.MULTILINE)
+def test_every_setting_is_in_the_readme_with_its_meaning_and_whether_it_may_change_while_machines_run(
+    name: str,
+) -> None:
+    live = "yes" if name in LIVE else ""
+    assert re.search(rf"^\| `{name}` \|.*\| {live} \| {re.escape(HELP[name])} \|$", README, re.MULTILINE)
 
 
 def test_every_exit_code_and_reason_is_in_the_readme() -> None:
