@@ -90,8 +90,8 @@ class ExportFile:
             return None
         if left.wanted != self.point.wanted:
             raise UsageError(
-                f"{self.part} is left from an export of other pages; "
-                "give the same flags again to go on with it, or --force to begin anew"
+                f"{self.part} is left from an export with other flags; "
+                "give those to go on with it, or --force to begin anew"
             )
         return left if os.fstat(self._file).st_size >= left.offset else None
 

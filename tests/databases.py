@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -28,7 +29,7 @@ def postgresql() -> Iterator[str]:
         run(*made, "-E", "UTF8", "--locale=C.UTF-8")
         command = [*who, str(found[-1]), "-D", f"{place}/data", "-h", "127.0.0.1", "-p", str(port), "-k", place, "-F"]
         ready = [str(found[-1].with_name("pg_isready")), "-h", "127.0.0.1", "-p", str(port)]
-        with served(command, port):
+        with served(command, port, signal.SIGINT):  # it ends at once, whoever is connected
             wait_for(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)
             yield f"postgresql+psycopg://me@127.0.0.1:{port}/postgres"
 
@@ -80,7 +81,7 @@ def run(*command: str) -> None:
 
 
 @contextmanager
-def served(command: list[str], port: int) -> Iterator[None]:
+def served(command: list[str], port: int, ending: int = signal.SIGTERM) -> Iterator[None]:
     """Run a server until it listens, and end it afterwards."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -88,7 +89,7 @@ def served(command: list[str], port: int) -> Iterator[None]:
         assert process.poll() is None, f"{command} has ended"
         yield
     finally:
-        process.terminate()
+        process.send_signal(ending)
         process.wait(LONG)
 
 
