@@ -140,7 +140,7 @@ def _open(out: str, wanted: Selection, mark: str, force: bool) -> Target:
     """Where OUT leads, by its ending or as an address."""
     if "://" in out:
         return Sql(out, wanted, mark, force)
-    path = Path(os.path.realpath(out))
+    path = Path(os.path.realpath(out) if os.path.islink(out) else out)
     if path.name.endswith(".sqlite"):
         return Sqlite(path, wanted, mark, force)
     for ending, form in FORMS.items():

@@ -19,6 +19,7 @@ from crawler.version import __version__
 PACKAGE = "folder-crawler"
 SAID = "pages as a crawl has stored them: decoded, as UTF-8 text, without the headers that came over the wire"
 EPOCH = "1970-01-01T00:00:00Z"  # for a page whose record does not tell when it was fetched
+GROUP = 32 << 20  # bytes of a row group of Parquet in memory: small ones make it slow to read
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
@@ -133,7 +134,7 @@ class Csv:
 
 
 class Parquet:
-    """A row group for each batch; what tells where they are stands at the end, so no half file can be gone on with."""
+    """Batches in row groups; what tells where those are stands at the end, so no half file can be gone on with."""
 
     goes_on = False
 
@@ -143,20 +144,27 @@ class Parquet:
         self._schema = self._arrow.schema([(name, self._type(name)) for name in _columns(html)])
         parquet = needed("pyarrow.parquet", "parquet")
         self._writer = parquet.ParquetWriter(self._drain, self._schema, compression="zstd")
+        self._waiting: list[Any] = []
 
     def begin(self) -> bytes:
         """The first bytes of the form."""
         return self._drain.drained()
 
     def add(self, rows: list[Row]) -> bytes:
-        """A row group."""
-        whole = [{**found, "fetched": when(found["fetched"])} for found in rows]
-        self._writer.write_table(self._arrow.Table.from_pylist(whole, schema=self._schema))
-        return self._drain.drained()
+        """A row group, when enough are together for one."""
+        timed = [{**found, "fetched": when(found["fetched"])} for found in rows]
+        self._waiting.append(self._arrow.Table.from_pylist(timed, schema=self._schema))
+        return self._group() if sum(table.nbytes for table in self._waiting) >= GROUP else b""
 
     def end(self) -> bytes:
-        """Where the row groups are."""
+        """The last row group, and where all of them are."""
+        last = self._group() if self._waiting else b""
         self._writer.close()
+        return last + self._drain.drained()
+
+    def _group(self) -> bytes:
+        self._writer.write_table(self._arrow.concat_tables(self._waiting))
+        self._waiting = []
         return self._drain.drained()
 
     def _type(self, name: str) -> Any:

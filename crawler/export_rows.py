@@ -26,7 +26,7 @@ COLUMNS = (
 )
 WHOLE = frozenset({"status", "text_length", "link_count", "depth", "bytes"})
 LONGEST = 16_000  # characters of a title or the like: as many as a TEXT of MySQL always holds
-ROWS, WEIGHT = 10_000, 16 << 20  # of a batch: so much is in memory, and is done again after a kill
+ROWS, WEIGHT = 2_000, 16 << 20  # of a batch: so much is in memory, and is done again after a kill
 MARGIN = 600.0  # seconds: more than listings are old, flushes take and clocks of one mount's servers differ
 
 Row = dict[str, Any]

@@ -24,12 +24,15 @@ import databases
 import pytest
 import stores
 from conftest import later
+from fleet import fleet
+from mounts import Mount
 from test_terminal import evil_in, on_a_terminal
-from world import LONG, Links, crawler, end, world
+from world import LONG, Links, crawler, end, wait_for, world
 
 from crawler import Store, cli
 from crawler.export_rows import COLUMNS, MARGIN, WHOLE
 from crawler.store import from_utc, to_json, utc
+from crawler.web import TreeWeb
 
 USAGE, STOPPED, FULL = 2, 3, 6
 FILES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".parquet", ".warc.gz", ".sqlite"]
@@ -133,7 +136,7 @@ def same(found: Rows, wanted: Rows, form: str, html: bool = True) -> bool:
 
 
 def mark_of(said: str) -> str:
-    return re.findall(r"^mark: (\S+)$", said, re.MULTILINE)[0]
+    return str(re.findall(r"^mark: (\S+)$", said, re.MULTILINE)[0])
 
 
 def export(root: Path, out: Path | str, *flags: str, code: int = 0) -> str:
@@ -175,7 +178,7 @@ def test_a_warc_file_is_right_by_the_tools_of_others(crawled_once: Path, tmp_pat
     checked = subprocess.run([*command, "check", "-v", out], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
     assert "digest pass" in checked.stdout
-    fields = ["index", "-f", "warc-type,warc-target-uri,warc-date", out]
+    fields = ["index", "-f", "warc-type,warc-target-uri,warc-date", str(out)]
     told = subprocess.run([*command, *fields], capture_output=True, text=True, check=True).stdout
     index = [json.loads(line) for line in told.splitlines()]
     pages = [(item["warc-target-uri"], item["warc-date"]) for item in index if item["warc-type"] == "resource"]
@@ -271,6 +274,33 @@ def test_a_mark_misses_no_page_of_a_crawl_that_goes_on(tmp_path: Path) -> None:
             after = {row["url"] for row in read_jsonl(out)}
             assert before | after == w.urls()
         assert after != w.urls(), "what was there long before is not exported again"
+
+
+@pytest.mark.fleet
+def test_a_mark_misses_no_page_from_wherever_it_is_taken_and_little_of_its_margin_is_needed(
+    kind: str, mounting: Callable[[str, int], Mount], tmp_path: Path
+) -> None:
+    with fleet(TreeWeb(hosts=12, fanout=6, depth=3, delay=0.05), mounting(kind, 3), delay=0.05, patience=30) as f:
+        f.join(0)
+        f.join(1)
+        f.until(100)
+        here = f.mount.at(2) / "store"
+        before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+        export(here, tmp_path / "first.jsonl")  # so that this client has old listings to go by
+        mark = mark_of(export(here, before))
+        f.end()
+        seen = {row["url"] for row in read_jsonl(before)}
+        missed = [page for page in Store(f.root).pages() if page.url not in seen]
+        oldest = min(Store(here).changed(page.host, page.key) for page in missed)
+        needed = from_utc(mark) + MARGIN - oldest
+        print(f"{kind}: {len(missed)} pages came later, the oldest stamped {needed:.1f} s before the mark's margin")
+        assert needed < MARGIN / 5
+
+        def is_found() -> bool:
+            export(here, after, "--since", mark, "--force")
+            return {page.url for page in missed} <= {row["url"] for row in read_jsonl(after)}
+
+        wait_for(is_found)  # a client of sshfs may list a folder as it was 20 seconds ago
 
 
 # ---- cut off, and gone on with
@@ -383,6 +413,13 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_for(crawled_once: Path
     assert len(read_csv(out)) == len(expected(crawled_once))
     (tmp_path / "folder.csv").mkdir()
     assert "is there already" in export(crawled_once, tmp_path / "folder.csv", "--force", code=USAGE)
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(crawled_once: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    export(crawled_once, tmp_path / "link.csv")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert len(read_csv(tmp_path / "real.csv")) == len(expected(crawled_once))
 
 
 def test_two_exports_do_not_write_one_file(crawled_once: Path, tmp_path: Path) -> None:
