@@ -71,5 +71,5 @@ $(READY): pyproject.toml
 	@echo "setting up $(VENV) (once, about a minute)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install -qq --editable . --group dev
+	@$(BIN)/python -m pip install -qq --editable '.[zst,parquet,warc,sql]' --group dev
 	@touch $@

@@ -20,6 +20,7 @@ next: it is the life of a URL.
     roster, control                        who is at work; an operator's word: stop, pause, resume
     rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
     outlook, top*                          what watchers see, again and again; the same in a terminal
+    export*                                pages as rows of a file or a database: which, in what form, to where
     desk                                   what a worker's visitors share
     permits                                what each host allows: its robots.txt, and how a worker comes by it
     housekeeping                           a worker's inbox, pulse, fair share and end

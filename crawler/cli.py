@@ -26,6 +26,7 @@ from crawler import (
     doctor,
     errors,
     explain,
+    export,
     manual,
     rehydrate,
     report,
@@ -150,7 +151,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    for module in (top, browse):
+    for module in (top, browse, export):
         module.commands(add)
     completion.commands(add, parser)
     program.epilog = manual.overview(commands.choices)

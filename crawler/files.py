@@ -248,6 +248,26 @@ class Files:
             except FileNotFoundError:
                 return None
 
+    def changed(self, name: str) -> float:
+        """When a file got its bytes or came to its name, or a folder its last name, by the same clock; 0 if it is gone.
+
+        sshfs does not tell when a file came to its name: there it is when it got its bytes, before the rename.
+        """
+        with self._trouble(name):
+            try:
+                seen = os.stat(self.places.path(name))
+            except FileNotFoundError:
+                return 0.0
+            return max(seen.st_mtime, seen.st_ctime)
+
+    def size(self, name: str) -> int | None:
+        """The bytes of a file, as the mount counts them; None when there is none."""
+        with self._trouble(name):
+            try:
+                return os.stat(self.places.path(name)).st_size
+            except FileNotFoundError:
+                return None
+
     def drop(self, name: str) -> bool:
         """Remove a file; False if it was not there."""
         with self._trouble(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol, TextIO, TypeVar
 
 from crawler.logs import masked, printable
@@ -30,7 +30,7 @@ def has_colours(file: TextIO) -> bool:
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+def progress(items: Iterable[Item], what: str, total: int | None = None) -> Generator[Item, None, None]:
     """The same items, with a bar on standard error while somebody looks."""
     from tqdm import tqdm
 

@@ -73,6 +73,11 @@ class StoredPage:
         return datetime.fromtimestamp(from_utc(str(self.record.get("fetched"))), UTC)
 
     @property
+    def key(self) -> str:
+        """Its key: the name of its files."""
+        return urls.key(self.url)
+
+    @property
     def title(self) -> str:
         """Its title."""
         return str(self.record.get("title") or "")
@@ -135,6 +140,10 @@ class Store:
         """The same as it is in the file, or None."""
         return self.files.get(self._path("htmls", url))
 
+    def size(self, url: str) -> int | None:
+        """The bytes of a page's text, without reading it; None if there is none."""
+        return self.files.size(self._path("htmls", url))
+
     def past(self) -> Iterator[tuple[str, int]]:
         """Each host that was asked before and, as bits, in which folders of PAST it is; from new listings."""
         for bit, noun in enumerate(PAST):
@@ -175,6 +184,22 @@ class Store:
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""
         return sorted(self._names("links"))
+
+    def keys(self, host: str) -> list[str]:
+        """The keys of a host's records, sorted, from one listing."""
+        return sorted(filter(KEY.fullmatch, self.files.names(f"links/{host}")))
+
+    def page(self, host: str, key: str) -> StoredPage | None:
+        """The page with this key; None for redirects, sitemaps, and what is unreadable or not in its place."""
+        record = self._json(f"links/{host}/{key}") or {}
+        url = record.get("url")
+        if not record.get("sha224") or not isinstance(url, str) or not urls.is_safe(url):
+            return None
+        return StoredPage(url, record, self) if self._path("links", url) == f"links/{host}/{key}" else None
+
+    def changed(self, host: str, key: str = "") -> float:
+        """When a record, or without a key any of a host's, came to its place, by the mount's clock; 0 if it is gone."""
+        return self.files.changed(f"links/{host}/{key}")
 
     def records(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """All records, of one host or of all, in a stable order; unreadable ones are passed over."""

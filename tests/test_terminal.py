@@ -8,6 +8,7 @@ import pty
 import socket
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -58,6 +59,7 @@ class Evil(Server):
 def on_a_terminal(*args: str) -> str:
     """What a command writes where standard output and error are a terminal."""
     near, far = pty.openpty()
+    termios.tcsetwinsize(far, (24, 100))  # without lines no bar is drawn
     process = subprocess.Popen([*COMMAND, *args], stdout=far, stderr=far, stdin=subprocess.DEVNULL)
     os.close(far)
     said = b""
