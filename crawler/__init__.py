@@ -23,6 +23,8 @@ next: it is the life of a URL.
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
     machine                                the pool of workers, signals, progress
+    rules, trees, readers, sheets          what is wanted; a page to look in; a pool that reads a store; rows to files
+    harvest, extract                       from pages to rows; `crawler extract`
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
     cli                                    arguments to calls, errors to exit codes

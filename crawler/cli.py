@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
+from crawler import config, control, demo, doctor, errors, explain, extract, rehydrate, report, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -112,6 +112,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
+    extract.commands(add)
     return top
 
 

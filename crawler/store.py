@@ -157,10 +157,21 @@ class Store:
 
     def pages(self, host: str | None = None) -> Iterator[StoredPage]:
         """All pages, in the order of `records`; redirects and sitemaps have records, but are none."""
-        for record in self.records(host):
-            url = record.get("url")
-            if record.get("sha224") and isinstance(url, str):
-                yield StoredPage(url, record, self)
+        yield from filter(None, map(self._page, self.records(host)))
+
+    def keys(self, host: str) -> list[str]:
+        """The keys of a host's records, in the order of `records`."""
+        return sorted(filter(KEY.fullmatch, self.files.names(f"links/{host}")))
+
+    def page(self, host: str, key: str) -> StoredPage | None:
+        """The page with this key; None for what is none, or cannot be read."""
+        return self._page(self._json(f"links/{host}/{key}") or {})
+
+    def _page(self, record: dict[str, Any]) -> StoredPage | None:
+        url = record.get("url")
+        if not record.get("sha224") or not isinstance(url, str) or not urls.is_safe(url):  # it may be made by hand
+            return None
+        return StoredPage(url, record, self)
 
     def refusals(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """All refusals, in the same order."""
