@@ -120,7 +120,7 @@ def try_page(store: Store, rules: Rules, given: str) -> str:
     if not record or not record.get("sha224"):
         raise UsageError(f"{given} is no page of the store; `crawler explain {store.root} {given}` tells why")
     tally, host = Tally(), urls.host(url)
-    wanted = iter([Part(host, (urls.key(url),))])
+    wanted: Iterator[Part] = iter([(f"{host}/{urls.key(url)}",)])
     shown = [row for found in _harvests(store, rules, True, wanted, 1, tally) for row in found.shown]
     lines = [*_table(shown, rules), *_reasons(shown, rules), tally.as_text()]
     if not rules.admits_host(host):

@@ -90,12 +90,12 @@ class Tally:
 
 @dataclass(slots=True)
 class Harvest:
-    """What some pages of a host gave."""
+    """What some pages gave."""
 
     tally: Tally = field(default_factory=Tally)
     rows: list[list[Any]] = field(default_factory=list)
     shown: list[Row] = field(default_factory=list)  # all of them, if somebody wants to see what was left out
-    rest: tuple[str, ...] = ()
+    rest: Part = ()
     size: int = 0
 
     def add(self, row: Row, url: str, rules: Rules) -> None:
@@ -114,34 +114,34 @@ class Harvest:
 
 
 def read_part(root: Path, rules: Rules, show: bool, part: Part, hand: Hand) -> Harvest:
-    """Read some pages of a host, in a process of its own; `show`: whatever the rules say of which pages."""
+    """Read some pages, in a process of its own; `show`: whatever the rules say of which pages."""
     store, found = Store(root), Harvest()
-    for place, key in enumerate(part.keys):
+    for place, name in enumerate(part):
         if found.size > ENOUGH:
-            found.rest = part.keys[place:]
+            found.rest = part[place:]
             break
-        page = store.page(part.host, key)
-        if not page or not (show or _is_wanted(page, key, rules, hand)):
+        page = store.page(*name.split("/"))
+        if not page or not (show or _is_wanted(page, name, rules, hand)):
             continue
         html = store.html(page.url)
         if html is None:
             found.tally.lose("without html", page.url)
         else:
-            _read_page(page.url, key, html, rules, show, hand, found)
+            _read_page(page.url, name, html, rules, show, hand, found)
     return found
 
 
-def _is_wanted(page: StoredPage, key: str, rules: Rules, hand: Hand) -> bool:
-    hand.take(key, page.url)  # a user's regex, on a stranger's URL
+def _is_wanted(page: StoredPage, name: str, rules: Rules, hand: Hand) -> bool:
+    hand.take(name, page.url)  # a user's regex, on a stranger's URL
     try:
         return rules.admits(page.url)
     finally:
         hand.drop()
 
 
-def _read_page(url: str, key: str, html: str, rules: Rules, show: bool, hand: Hand, found: Harvest) -> None:
+def _read_page(url: str, name: str, html: str, rules: Rules, show: bool, hand: Hand, found: Harvest) -> None:
     """Add the rows of a page to those that were found."""
-    hand.take(key, url)
+    hand.take(name, url)
     try:
         tree = trees.read(html, rules.parser)
         found.tally.cut += tree.is_cut

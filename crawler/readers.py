@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from crawler import errors
@@ -32,12 +33,7 @@ PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some pages of a host, in the order of their keys."""
-
-    host: str
-    keys: tuple[str, ...]
+Part = tuple[str, ...]  # some pages, each as host/key, in the store's order
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +45,24 @@ class Lost:
 
 
 class Found(Protocol):
-    """What reading a part gave; `rest` are the keys that were left for another time."""
+    """What reading a part gave; `rest` are the pages that were left for another time."""
 
-    rest: tuple[str, ...]
+    rest: Part
 
 
 Result = TypeVar("Result", bound=Found)
 
 
 class Hand:
-    """What a reader has in hand, where its parent sees it: the key and URL of a page, and a number within it."""
+    """What a reader has in hand, where its parent sees it: the name and URL of a page, and a number within it."""
 
     def __init__(self, slate: Slate, numbers: Any, row: int) -> None:
         self._slate, self._numbers, self._row = slate, numbers, row
 
-    def take(self, key: str, url: str) -> None:
+    def take(self, name: str, url: str) -> None:
         """From now on it is this page that takes so long; not before it is read, which a mount may hold up."""
         self._numbers[self._row] = -1
-        self._slate.fly(self._row, 0, f"{key} {url}")
+        self._slate.fly(self._row, 0, f"{name} {url}")
 
     def at(self, number: int) -> None:
         """Say which part of the work on it is begun."""
@@ -79,10 +75,9 @@ class Hand:
 
 def parts(store: Store, hosts: Iterable[str]) -> Iterator[Part]:
     """All records of these hosts, in parts."""
-    for host in hosts:
-        keys = store.keys(host)
-        for start in range(0, len(keys), LOT):
-            yield Part(host, tuple(keys[start : start + LOT]))
+    names = (f"{host}/{key}" for host in hosts for key in store.keys(host))
+    while part := tuple(islice(names, LOT)):
+        yield part
 
 
 @dataclass(slots=True)
@@ -144,7 +139,7 @@ class Readers(Generic[Result]):
                 self._watch()
                 while line and line[0].found:
                     yield line[0].found.pop(0)
-                    if not (line[0].found or line[0].in_work or line[0].part.keys):
+                    if not (line[0].found or line[0].in_work or line[0].part):
                         line.popleft()
         finally:
             self._end()
@@ -152,7 +147,7 @@ class Readers(Generic[Result]):
     def _give_out(self, line: Iterable[_Place[Result]]) -> None:
         for number, place in enumerate(line):
             # Of a part that is not next in line one lot of results is enough to keep in memory.
-            if place.in_work or not place.part.keys or (number and place.found):
+            if place.in_work or not place.part or (number and place.found):
                 continue
             reader = self._idle()
             if not reader:
@@ -193,7 +188,7 @@ class Readers(Generic[Result]):
             self._bury(reader, place)
         else:
             place.found.append(found)
-            place.part = Part(place.part.host, found.rest)
+            place.part = found.rest
 
     def _look_at(self, reader: _Reader[Result], passed: float) -> None:
         line = "".join(self.slate.flying(reader.row))
@@ -211,16 +206,16 @@ class Readers(Generic[Result]):
 
     def _bury(self, reader: _Reader[Result], place: _Place[Result]) -> None:
         """Have its part read again by another, without the page that it had in hand if that is to blame."""
-        key, _, url = "".join(self.slate.flying(reader.row)).partition(" ")
+        name, _, url = "".join(self.slate.flying(reader.row)).partition(" ")
         reader.pool.shutdown()
         del self._readers[reader.row]
-        self._deaths[key] += 1
-        if not key and self._deaths[key] > DEATHS:
+        self._deaths[name] += 1
+        if not name and self._deaths[name] > DEATHS:
             raise CrawlerError("processes that read the store die at once; `dmesg` tells if memory was short")
-        if key and (reader.is_doomed or self._deaths[key] > 1):
+        if name and (reader.is_doomed or self._deaths[name] > 1):
             why = f"for longer than {PATIENCE:.0f} s" if reader.is_doomed else "that killed what read them"
             place.found.append(Lost(url, why))
-            place.part = Part(place.part.host, tuple(other for other in place.part.keys if other != key))
+            place.part = tuple(other for other in place.part if other != name)
 
     def _end(self) -> None:
         """Leave no process behind."""
