@@ -156,6 +156,8 @@ def _reasons(shown: list[Row], rules: Rules) -> Iterator[str]:
             yield f"row {number} is left out: {row.left_out}"
         if row.left_out == EMPTY:
             continue
+        empty: dict[str, list[str]] = {}
         for cell, column in zip(row.cells, rules.columns, strict=True):
             if cell.why:
-                yield f"row {number}, {column.name}: {cell.why}"
+                empty.setdefault(cell.why, []).append(column.name)
+        yield from (f"row {number}, {', '.join(names)}: {why}" for why, names in empty.items())

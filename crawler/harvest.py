@@ -79,13 +79,18 @@ class Tally:
         said = [f"{many(self.pages, 'page')} read, {many(self.rows, 'row')}"]
         if self.left_out:
             said.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in sorted(self.left_out.items())))
-        for what, noun, counts in (("not converted", "wrong", self.wrong), ("not read", "unread", self.unread)):
-            if counts:
-                told = (f"{count:,} {name} (first {self.examples[noun, name]})" for name, count in counts.items())
-                said.append(f"{what}: " + ", ".join(told))
+        if self.wrong:
+            said.append("not converted: " + self._told("wrong", self.wrong, "of "))
+        if self.unread:
+            said.append("not read: " + self._told("unread", self.unread))
         if self.cut:
             said.append(f"cut short: {many(self.cut, 'page')} with too much on them")
         return "; ".join(said)
+
+    def _told(self, noun: str, counts: Counter[str], before: str = "") -> str:
+        """Each count, with the first of what it counts."""
+        told = (f"{count:,} {before}{name} (first {self.examples[noun, name]})" for name, count in counts.items())
+        return ", ".join(told)
 
 
 @dataclass(slots=True)
