@@ -28,6 +28,8 @@ next: it is the life of a URL.
     machine                                the pool of workers, signals, progress
     browse                                 what is in a store: its pages, a page, its links, its hosts
     manual, completion                     what --help shows; scripts that complete commands in a shell
+    rules, trees, readers, sheets          what is wanted; a page to look in; a pool that reads a store; rows to files
+    harvest, extract                       from pages to rows; `crawler extract`
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
     cli                                    arguments to calls, errors to exit codes

@@ -27,6 +27,7 @@ from crawler import (
     errors,
     explain,
     export,
+    extract,
     manual,
     rehydrate,
     report,
@@ -151,7 +152,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    for module in (top, browse, export):
+    for module in (top, browse, export, extract):
         module.commands(add)
     completion.commands(add, parser)
     program.epilog = manual.overview(commands.choices)

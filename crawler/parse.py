@@ -18,10 +18,11 @@ from crawler.robots import tags
 from crawler.urls import TRACKING, spell, spell_link
 
 if TYPE_CHECKING:
+    from bs4 import BeautifulSoup
     from bs4.element import Tag
     from selectolax.lexbor import LexborDocumentOptions, LexborNode
 
-__all__ = ["Unreadable", "Wants", "decode", "links", "read"]
+__all__ = ["Unreadable", "Wants", "decode", "links", "read", "soup"]
 
 MAX_TITLE = 500
 
@@ -218,18 +219,23 @@ def _is_drawn(node: LexborNode | None) -> bool:
 _TEMPLATE = re.compile(r"<template\b[^>]*+>(?:(?!</?template\b).)*+</template[^>]*+>", re.I | re.S)
 
 
-def _html5lib(text: str) -> Tree:
+def soup(text: str) -> BeautifulSoup:
+    """A page as html5lib reads it, without what is in templates."""
     # Imported here: they take as long to load as half of the program, and most crawls never need them.
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
 
     warnings.filterwarnings("ignore", category=MarkupResemblesLocatorWarning)
     warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)
     try:
-        soup = BeautifulSoup(_TEMPLATE.sub("", text), "html5lib", multi_valued_attributes=None)
+        return BeautifulSoup(_TEMPLATE.sub("", text), "html5lib", multi_valued_attributes=None)
     except RecursionError as error:
         raise Unreadable("nested too deeply") from error
-    elements = [(tag.name, _plain(tag)) for tag in soup.find_all(_TAGS)]
-    title = next((tag for tag in soup.find_all("title", limit=_FEW) if not tag.find_parent("svg")), None)
+
+
+def _html5lib(text: str) -> Tree:
+    page = soup(text)
+    elements = [(tag.name, _plain(tag)) for tag in page.find_all(_TAGS)]
+    title = next((tag for tag in page.find_all("title", limit=_FEW) if not tag.find_parent("svg")), None)
     return Tree(elements, title.get_text() if title else "")
 
 

@@ -31,6 +31,9 @@ ROWS = [
     ["housekeeping", "permits"],
     ["begin", "worker"],
     ["machine", "browse"],
+    ["rules", "trees", "readers", "sheets"],
+    ["harvest"],
+    ["extract"],
     ["web_expected"],  # the embedded web knows nothing of the crawler but its folder
     ["web_pages"],
     ["web"],
@@ -52,6 +55,8 @@ TOUCHES_FILES = {
     "doctor": "whether the folder is there",
     "doctor_lobby": "folders of its own in the store, which are removed",
     "doctor_mount": "what the kernel says of mounts",
+    "sheets": "the file that the user wants written",
+    "extract": "the user's rules",
     "demo": "the folder of the demonstration",
     "machine": "what the kernel says of memory",
     "cores": "what the kernel says of this process",
@@ -131,4 +136,5 @@ def test_only_a_few_modules_start_threads_or_processes() -> None:
     found = {module for module in modules() for _, name in calls(module) if name in starters}
     doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
     workers = {"desk", "housekeeping", "worker", "machine", "fetch_requests", "deadlines", "web_server"}
+    workers.add("readers")
     assert found == {"begin", "top"} | workers | doctors
