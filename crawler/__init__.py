@@ -22,6 +22,7 @@ next: it is the life of a URL.
     permits                                what each host allows: its robots.txt, and how a worker comes by it
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
+    retry                                  refused URLs are asked again
     machine                                the pool of workers, signals, progress
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two

@@ -67,10 +67,11 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     added = _add(store, settings, spelled)
     said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
     known = f" ({settled:,} of them settled before)" if settled and added else ""
-    return f"{said}{known}; {_who_takes_them(store, settings)}"
+    return f"{said}{known}; {who_takes_them(store, settings)}"
 
 
-def _who_takes_them(store: Store, settings: Settings) -> str:
+def who_takes_them(store: Store, settings: Settings) -> str:
+    """Who goes on with what was handed over, and how it goes on if nobody is at work."""
     count = len(roster.look(store.files, settings, again=False).at_work)
     who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} at work" if count else "nobody is at work"
     if control.is_paused(store.files):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -15,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, urls
+from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, retry, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log
 from crawler.machine import Machine, Plan, check_limits
 from crawler.show import Add, say
-from crawler.store import Store, open_store
+from crawler.store import Store, open_store, open_to_write
 from crawler.version import __version__
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
@@ -112,6 +111,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
+    retry.commands(add)
     return top
 
 
@@ -337,9 +337,7 @@ def run_stop(options: argparse.Namespace) -> int:
 
 
 def _store_to_write(root: Path) -> Store:
-    store = open_store(root, Files(root, secrets.token_hex(4)))
-    store.files.share_mode()
-    return store
+    return open_to_write(root)
 
 
 def run_rehydrate(options: argparse.Namespace) -> int:

@@ -24,28 +24,37 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     roster = look(store.files, settings, again)
     counters = roster.counters
     alive = [worker for worker in roster.workers if worker["state"] == ALIVE]
-    refusals = _sum(counters, "refusals")
-    busiest: Counter[str] = Counter()
-    for found in counters:
-        for host, pages in found.get("busiest", ()):
-            busiest[host] = max(busiest[host], pages)
+    sums = totals(counters)
     return {
         "store": str(store.root),
-        **{name: sum(found.get(name, 0) for found in counters) for name in TOTALS},
-        "refusals": dict(refusals.most_common()),
-        "traps": dict(_sum(counters, "traps").most_common()),
+        **{name: sums[name] for name in TOTALS},
+        "refusals": dict((+sums["refusals"]).most_common()),
+        "traps": dict(sums["traps"].most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else _backlog(store, settings.shards),
         "paused": is_paused(store.files),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
         "workers": roster.workers,
-        "busiest": dict(busiest.most_common(10)),
+        "busiest": dict(sums["busiest"].most_common(10)),
     }
+
+
+def totals(counters: list[Facts]) -> Facts:
+    """What workers have counted, together; of refusals one may have taken back more than it made."""
+    busiest: Counter[str] = Counter()
+    for found in counters:
+        for host, pages in found.get("busiest", ()):
+            busiest[host] = max(busiest[host], pages)
+    sums = {name: sum(found.get(name, 0) for found in counters) for name in TOTALS}
+    return {**sums, "refusals": _sum(counters, "refusals"), "traps": _sum(counters, "traps"), "busiest": busiest}
 
 
 def _sum(counters: list[Facts], name: str) -> Counter[str]:
     """What all workers have counted under a name, by reason or rule."""
-    return sum((Counter(found.get(name, {})) for found in counters), Counter())
+    total: Counter[str] = Counter()
+    for found in counters:
+        total.update(found.get(name, {}))
+    return total
 
 
 def _backlog(store: Store, shards: int) -> int:

@@ -28,7 +28,7 @@ ROWS = [
     ["doctor"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
-    ["machine"],
+    ["machine", "retry"],
     ["web_expected"],  # the embedded web knows nothing of the crawler but its folder
     ["web_pages"],
     ["web"],
