@@ -18,6 +18,7 @@ next: it is the life of a URL.
     trace, pulses, shards                  who died on this machine; who owns what, who is alive, when all is done
     roster, control                        who is at work; an operator's word: stop, pause, resume
     rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
+    findings, check*, repair               is a store sound: each file, and what they say together; how it is mended
     desk                                   what a worker's visitors share
     permits                                what each host allows: its robots.txt, and how a worker comes by it
     housekeeping                           a worker's inbox, pulse, fair share and end

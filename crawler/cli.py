@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, retry, urls
+from crawler import check, config, control, demo, doctor, errors, explain, rehydrate, report, retry, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -111,6 +111,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
+    check.commands(add)
     retry.commands(add)
     return top
 

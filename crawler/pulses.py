@@ -115,4 +115,10 @@ def read_counters(files: Files) -> list[dict[str, Any]]:
                 counters[pulse.id] = {**json.loads(text or b""), "pulse": pulse}
         if None not in texts.values():
             break
-    return list(counters.values())
+    return without_folded(list(counters.values()))
+
+
+def without_folded(counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Counters without those of workers that stand in another's, as `check --repair` leaves them of ended workers."""
+    folded = {id for found in counters for id in found.get("folded", ())}
+    return [found for found in counters if found["pulse"].id not in folded]
