@@ -53,7 +53,6 @@ class Links:
         """Read all batches, each into what waits; those that are not whole."""
         for shard in range(self.scene.settings.shards):
             home = folder(shard)
-            self.scene.freshen(home)
             names, bad = self.scene.sort(home, lambda name: True, "")
             yield from bad
             for name in names:
@@ -61,18 +60,20 @@ class Links:
 
     def _batch(self, path: str) -> Iterator[Finding]:
         try:
-            data = self.files.get(path) or b""
+            data = self.files.get(path)
         except StoreAway:
             raise
         except StoreError:
             yield Finding("strange", path, "it is no file")
+            return
+        if data is None:  # tidied away since the listing
             return
         tasks = list(from_lines(data))
         self.will_wait(tasks)
         settled = sum(urls.key(task.url) in self.settled for task in tasks)
         self.scene.harmless["lines of settled URLs in batches"] += settled
         lines = data.count(b"\n")
-        if lines < lines_of(path) and self.files.size(path) is not None:  # not tidied away since the listing
+        if lines < lines_of(path):
             what = f"{lines:,} lines are left of the {lines_of(path):,} that its name tells"
             yield Finding("half-batch", path, what, tuple(tasks))
 
@@ -122,7 +123,7 @@ class Links:
             return False
         for noun in ("links", "errs"):
             self.scene.freshen(f"{noun}/{host}")
-        return not any(self.files.size(f"{noun}/{host}/{key}") is not None for noun in ("links", "errs"))
+        return all(self.files.get(f"{noun}/{host}/{key}") is None for noun in ("links", "errs"))
 
     def expect_all(self) -> None:
         """Count all that is not settled as waiting: the frontier is gone, and will be made again."""
@@ -143,4 +144,4 @@ class Links:
         if row[1] in self.waiting:
             self.scene.harmless["htmls of URLs that wait"] += 1
             return False
-        return self.files.size(f"links/{place}") is None and self.files.size(f"htmls/{place}") is not None
+        return self.files.get(f"links/{place}") is None and self.files.get(f"htmls/{place}") is not None

@@ -73,9 +73,13 @@ class Scene:
             self.files.freshen(folder)
 
     def sort(self, folder: str, fits: Callable[[str], object], what: str) -> tuple[list[str], list[Finding]]:
-        """The names in a folder that fit, sorted, and what is to be said of the others."""
+        """The names in a folder that fit, sorted, and what is to be said of the others; by a new listing.
+
+        By an old one, what machines have done since would seem lost, even when they are not at work any more.
+        """
         good: list[str] = []
         bad: list[Finding] = []
+        self.freshen(folder)
         for name in sorted(self.files.all_names(folder)):
             path = f"{folder}/{name}" if folder else name
             if name.startswith("."):
@@ -89,10 +93,10 @@ class Scene:
     def _temporary(self, path: str, name: str) -> list[Finding]:
         """A temporary file of somebody who is dead, as far as one can know; others' hidden names are not ours."""
         found = TEMPORARY.fullmatch(name)
-        if found is None or found[1] in self.alive:
+        written = self.files.written(path) if found and found[1] not in self.alive else None
+        if found is None or written is None:
             return []
-        age = self.clock - (self.files.written(path) or self.clock)
-        if found[1] not in self.dead and age < YOUNG:
+        if found[1] not in self.dead and self.clock - written < YOUNG:
             self.harmless["temporary files that somebody may be writing"] += 1
             return []
         return [Finding("temporary", path, "whoever wrote it is gone")]

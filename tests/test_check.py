@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stores
 from conftest import later
-from world import World, crawler, end, kill, workers_of, world
+from fleet import fleet
+from mounts import Mount
+from world import COMMAND, World, crawler, end, kill, workers_of, world
 
 from crawler import rehydrate, repair, report, urls
 from crawler.begin import begin
@@ -204,6 +208,24 @@ def test_a_store_in_use_gives_no_false_alarm_and_is_not_repaired(tmp_path: Path)
         for process in running:
             end(process, 3)
         assert check(w.root)[0] == []
+
+
+@pytest.mark.fleet
+def test_a_machine_that_sees_a_store_in_use_through_its_own_mount_gives_no_false_alarm(
+    kind: str, mounting: Callable[[str, int], Mount]
+) -> None:
+    with fleet(DemoWeb(hosts=30, pages=900, seed=3), mounting(kind, 3), patience=30) as f:
+        machines = [f.join(number) for number in range(2)]
+        f.until(10)
+        command = [*COMMAND, "check", str(f.mount.at(2) / "store")]
+        looks = 0
+        while all(machine.runs for machine in machines):
+            done = subprocess.run(f.mount.command(2, command), capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            looks += 1
+        assert looks > 2
+        f.end()
+        assert f.differences() == []
 
 
 @pytest.mark.parametrize("pages", [30, *later(10, 60)])
