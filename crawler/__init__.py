@@ -21,10 +21,12 @@ next: it is the life of a URL.
     rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
     outlook, top*                          what watchers see, again and again; the same in a terminal
     export*                                pages as rows of a file or a database: which, in what form, to where
+    findings, check*, repair               is a store sound: each file, and what they say together; how it is mended
     desk                                   what a worker's visitors share
     permits                                what each host allows: its robots.txt, and how a worker comes by it
     housekeeping                           a worker's inbox, pulse, fair share and end
     begin, worker                          how a run begins; the life of a URL
+    retry                                  refused URLs are asked again
     machine                                the pool of workers, signals, progress
     browse                                 what is in a store: its pages, a page, its links, its hosts
     manual, completion                     what --help shows; scripts that complete commands in a shell

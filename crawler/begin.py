@@ -72,7 +72,7 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
     known = f" ({settled:,} of them settled before)" if settled and added else ""
     excluded = _excluded(seeds, settings)
-    return f"{said}{known}; {f'{excluded}; ' if excluded else ''}{_who_takes_them(store, settings)}"
+    return f"{said}{known}; {f'{excluded}; ' if excluded else ''}{who_takes_them(store, settings)}"
 
 
 def _excluded(seeds: Sequence[str], settings: Settings) -> str:
@@ -83,7 +83,8 @@ def _excluded(seeds: Sequence[str], settings: Settings) -> str:
     return f"{first} will not be asked, because of a pattern of exclude in crawl.yaml" if found else ""
 
 
-def _who_takes_them(store: Store, settings: Settings) -> str:
+def who_takes_them(store: Store, settings: Settings) -> str:
+    """Who goes on with what was handed over, and how it goes on if nobody is at work."""
     count = len(roster.look(store.files, settings, again=False).at_work)
     who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} at work" if count else "nobody is at work"
     if control.is_paused(store.files):

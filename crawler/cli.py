@@ -7,7 +7,6 @@ import errno
 import io
 import json
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 
 from crawler import (
     browse,
+    check,
     completion,
     config,
     control,
@@ -31,6 +31,7 @@ from crawler import (
     manual,
     rehydrate,
     report,
+    retry,
     top,
     urls,
 )
@@ -41,7 +42,7 @@ from crawler.logs import Logs, log, many
 from crawler.machine import Machine, Plan, check_limits
 from crawler.manual import Parser
 from crawler.show import Add, say
-from crawler.store import Store, open_store
+from crawler.store import Store, open_store, open_to_write
 from crawler.version import __version__
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
@@ -152,7 +153,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    for module in (top, browse, export, extract):
+    for module in (top, browse, export, extract, check, retry):
         module.commands(add)
     completion.commands(add, parser)
     program.epilog = manual.overview(commands.choices)
@@ -378,9 +379,7 @@ def run_stop(options: argparse.Namespace) -> int:
 
 
 def _store_to_write(root: Path) -> Store:
-    store = open_store(root, Files(root, secrets.token_hex(4)))
-    store.files.share_mode()
-    return store
+    return open_to_write(root)
 
 
 def run_rehydrate(options: argparse.Namespace) -> int:

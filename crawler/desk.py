@@ -202,7 +202,7 @@ class Desk:
 
     def refuse(self, task: Try, failure: Failure) -> None:
         """A URL is refused for good."""
-        self.insist(self.store.put_refusal, task.url, failure, task.attempt + 1)
+        self.insist(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
             self._refusals[failure.reason] += 1
@@ -210,6 +210,15 @@ class Desk:
         self.count("refusals")
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
         log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+
+    def ask_again(self, errand: Try, url: str, refusal: dict[str, Any] | None) -> None:
+        """A refusal is taken back, and its URL waits again; the errand to do so is there until it does."""
+        if self.insist(self.store.take_back, url) and refusal:
+            with self.table.lock:
+                self._refusals[str(refusal.get("reason"))] -= 1
+        if self.insist(self.store.record, url) is None:
+            self.frontier.ask_again(Try(url, errand.depth, hops=errand.hops))
+        self.dismiss(errand)
 
     def _loudness(self, task: Try) -> int:
         """A seed that fails while there is no page at all is worth a word to somebody who waits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 OVER = 0
-MISSING = 1
+MISSING = FOUND = 1
 USAGE = 2
 STOPPED = 3
 LIMIT = 4
@@ -13,7 +13,7 @@ BUG = 70
 
 EXIT_CODES = {
     OVER: "the crawl is over: nothing is waiting",
-    MISSING: "what was asked for is not in the store",
+    MISSING: "what was asked for is not in the store, or `crawler check` found what is not as it should be",
     USAGE: "usage: a flag, a setting or a URL is wrong; nothing was asked",
     STOPPED: "stopped with work left (Ctrl-C, SIGTERM, crawler stop); the same command goes on",
     LIMIT: "the time or page limit was reached with work left; a page limit is raised in crawl.yaml",

@@ -188,8 +188,12 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is not there."""
+        return [name for name in self.all_names(folder) if not name.startswith(".")]
+
+    def all_names(self, folder: str) -> list[str]:
+        """The same with temporary ones."""
         try:
-            return [name for name in os.listdir(self.places.path(folder)) if not name.startswith(".")]
+            return os.listdir(self.places.path(folder))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -267,6 +271,28 @@ class Files:
                 return os.stat(self.places.path(name)).st_size
             except FileNotFoundError:
                 return None
+
+    def is_folder(self, name: str) -> bool:
+        """Whether a name is a folder itself, and no link to one."""
+        with self._trouble(name):
+            try:
+                return stat.S_ISDIR(os.lstat(self.places.path(name)).st_mode)
+            except FileNotFoundError:
+                return False
+
+    def move(self, name: str, new: str) -> bool:
+        """Give a file or a folder another place, whose folders are made; False if it was not there."""
+        home = ""
+        for part in folder_of(new).split("/"):
+            home = f"{home}/{part}" if home else part
+            self.make(home)
+        with self._trouble(name):
+            try:
+                with self.places.at(folder_of(name)) as old_place, self.places.at(folder_of(new)) as new_place:
+                    os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old_place, dst_dir_fd=new_place)
+            except FileNotFoundError:
+                return False
+            return True
 
     def drop(self, name: str) -> bool:
         """Remove a file; False if it was not there."""

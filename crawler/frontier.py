@@ -65,8 +65,8 @@ class Frontier:
         self._numbers = 0
 
     def shard_of(self, url: str) -> int:
-        """The shard that a URL belongs to."""
-        return _shard(url if self.spread == "url" else urls.host(url), self.shards)
+        """The shard that a URL belongs to; who has it asked again is who refused it."""
+        return _shard((urls.again_of(url) or url) if self.spread == "url" else urls.host(url), self.shards)
 
     # ---- taking
 
@@ -102,6 +102,12 @@ class Frontier:
         """Queue URLs for their shards, whoever owns them; `flush` brings them there."""
         with self._lock:
             self._queue.extend(task for task in tries if task.attempt or self._is_news(task))
+
+    def ask_again(self, task: Try) -> None:
+        """Queue a URL of ours whose refusal was taken back: this is news, though it was settled a moment ago."""
+        self.table.unsettle(task.url)
+        with self._lock:
+            self._queue.append(task)
 
     def _is_news(self, task: Try) -> bool:
         """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""

@@ -200,7 +200,7 @@ class Machine:
             for place, task in enumerate(from_lines("\n".join(suspects).encode())):
                 self._guilt[task.url] += blame
                 if self._guilt[task.url] >= GUILT:
-                    store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1)
+                    store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
                     due = time.monotonic() + 2 * place
                     frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])

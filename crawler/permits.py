@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from crawler import config, politeness, reasons, urls
 from crawler.config import Settings
@@ -24,7 +24,7 @@ from crawler.desk import Desk
 from crawler.records import REDIRECTS, Failure, Page, Try
 from crawler.robots import Rules
 from crawler.seeds import Seeds
-from crawler.store import Robots
+from crawler.store import Robots, from_utc
 
 REMEMBERED = 2000  # hosts whose rules are kept in memory
 UNDER_WAY = 50_000  # hosts whose robots.txt is being looked for: who forgets one asks it again
@@ -33,6 +33,7 @@ AGE = 24 * 3600.0
 HOUR = 3600.0
 HOPS = 5  # redirects of a robots.txt that are followed
 UNREACHABLE = 503  # what is noted of a robots.txt on another host that could not be had
+ROBOTS = "robots.txt:"  # how a refusal's detail begins that is for want of one
 FREELY = Rules(b"", "*")
 Noted = TypeVar("Noted")
 
@@ -194,7 +195,7 @@ class Permits:
 
         Between them it is left alone for as long as a URL: each of its URLs would ask at once, and all be refused soon.
         """
-        failure = Failure(task.url, answer.reason, f"robots.txt: {answer.detail}", answer.retry_after)
+        failure = Failure(task.url, answer.reason, f"{ROBOTS} {answer.detail}", answer.retry_after)
         old = self._old_copy(host)
         if old:
             self._remember(task, host, old)
@@ -214,6 +215,21 @@ class Permits:
         has_rules = old is not None and old.status < 500 and old.status not in REDIRECTS
         return replace(old, read=time.time() - AGE + HOUR) if old and has_rules else None
 
+    def reconsider(self, host: str, refusal: dict[str, Any]) -> None:
+        """Go no longer by a robots.txt, or the want of one, by which a URL was refused that is to be asked again."""
+        if refusal.get("reason") != "robots" and not str(refusal.get("detail")).startswith(ROBOTS):
+            return
+        until = from_utc(str(refusal.get("when"))) + 1.0  # it is written in whole seconds
+        with self._lock:
+            rules, read = self._rules.get(host, (None, 0.0))
+            if rules is not None and read < until:
+                del self._rules[host]
+                self._weight -= rules.weight
+                self._failed.pop(host, None)
+        stored = self.desk.insist(self.store.robots, host)
+        if stored and stored.read < until:
+            self.desk.insist(self.store.drop_robots, host)
+
     def _remember(self, task: Try, host: str, robots: Robots) -> Rules | Down:
         """Keep the rules of a host, and hand over the sitemaps that they name: each time, for a kill may have come."""
         rules = self._read(task.url, robots)
@@ -227,7 +243,7 @@ class Permits:
 
     def _read(self, url: str, robots: Robots) -> Rules | Down:
         if robots.status >= 500:
-            return Down(Failure(url, f"http-{robots.status}", "robots.txt: on another host"))
+            return Down(Failure(url, f"http-{robots.status}", f"{ROBOTS} on another host"))
         return Rules(robots.body, self.settings.user_agent)
 
     def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:

@@ -124,7 +124,13 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
                 read.add(pulse.id)
         if None not in texts.values():
             break
-    return [known[id] for id in newest if id in known]
+    return without_folded([known[id] for id in newest if id in known])
+
+
+def without_folded(counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Counters without those of workers that stand in another's, as `check --repair` leaves them of ended workers."""
+    folded = {id for found in counters for id in found.get("folded", ())}
+    return [found for found in counters if found["pulse"].id not in folded]
 
 
 def said(text: bytes) -> dict[str, Any]:

@@ -42,9 +42,12 @@ def for_status(status: int) -> str:
     return f"http-{status}"
 
 
-def look_up(reason: str) -> Reason:
-    """The table's row of a reason; `http-404` is found under `http-4xx`."""
-    if reason in REASONS:
-        return REASONS[reason]
+def row_of(reason: str) -> str:
+    """Under which name the table has a reason: `http-404` is found under `http-4xx`."""
     family = reason[:6] + "xx"
-    return REASONS[family if family in REASONS else "http-xxx"]
+    return reason if reason in REASONS else family if family in REASONS else "http-xxx"
+
+
+def look_up(reason: str) -> Reason:
+    """The table's row of a reason."""
+    return REASONS[row_of(reason)]

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from crawler import urls
 from crawler.config import Settings
 from crawler.frontier import Frontier, folder, in_parts
+from crawler.logs import many
 from crawler.records import Try
 from crawler.robots import Rules
 from crawler.seeds import REDIRECT, Seeds
+from crawler.show import progress
 from crawler.store import Store, depth_of, shard_name
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
@@ -34,16 +36,16 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
     seeds.refresh()
     if not store.files.names("seeds"):
         _find_seeds(store, seeds)
-    found = _Found()
+    found = Found()
     for _, urls_of_file in store.seeds():
         found.add(map(Try, urls_of_file))
-    for number, host in enumerate(store.hosts()):
+    hosts = store.hosts()
+    show(f"rehydrating from the records of {many(len(hosts), 'host')}")
+    for host in progress(hosts, "hosts", len(hosts)):
         found.add(_links(store, host, settings, seeds))
-        if number % 100 == 99:
-            show(f"rehydrating: {number + 1} hosts read")
     count = _hand_over(store, settings, found)
     store.files.drop(MARK)
-    show(f"rehydrated: {count} URLs are waiting")
+    show(f"rehydrated: {many(count, 'URL')} {'is' if count == 1 else 'are'} waiting")
     return count
 
 
@@ -67,7 +69,7 @@ def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterato
         yield from seeds.sitemaps(Rules(robots.body, settings.user_agent).sitemaps, host, nearest[0] + 1)
 
 
-def _hand_over(store: Store, settings: Settings, found: _Found) -> int:
+def _hand_over(store: Store, settings: Settings, found: Found) -> int:
     frontier = Frontier(store.files, settings)
     count = 0
     for part in in_parts(found.unsettled(store), 10_000):
@@ -77,7 +79,7 @@ def _hand_over(store: Store, settings: Settings, found: _Found) -> int:
     return count
 
 
-class _Found:
+class Found:
     """All links ever seen, each once with its smallest depth: on disk, because there may be many millions."""
 
     def __init__(self) -> None:

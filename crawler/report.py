@@ -29,16 +29,12 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 def tell(store: Store, roster: Roster, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
     """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
     counters, alive, of_the_living = roster.counters, roster.alive, roster.of_the_living
-    refusals = _sum(counters, "refusals")
-    busiest: Counter[str] = Counter()
-    for found in counters:
-        for host, pages in found.get("busiest", ()):
-            busiest[host] = max(busiest[host], pages)
+    sums = totals(counters)
     return {
         "store": str(store.root),
-        **{name: sum(found.get(name, 0) for found in counters) for name in TOTALS},
-        "refusals": dict(refusals.most_common()),
-        "traps": dict(_sum(counters, "traps").most_common()),
+        **{name: sums[name] for name in TOTALS},
+        "refusals": dict((+sums["refusals"]).most_common()),
+        "traps": dict(sums["traps"].most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
         "held": dict(_sum(of_the_living, "held").most_common()),
         "paused": is_paused(store.files),
@@ -47,8 +43,18 @@ def tell(store: Store, roster: Roster, backlog: Callable[[], int], wrong: str = 
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": roster.machines,
         "workers": roster.workers,
-        "busiest": dict(sorted(busiest.items(), key=lambda item: (-item[1], item[0]))[:10]),
+        "busiest": dict(sorted(sums["busiest"].items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
+
+
+def totals(counters: list[Facts]) -> Facts:
+    """What workers have counted, together; of refusals one may have taken back more than it made."""
+    busiest: Counter[str] = Counter()
+    for found in counters:
+        for host, pages in found.get("busiest", ()):
+            busiest[host] = max(busiest[host], pages)
+    sums = {name: sum(found.get(name, 0) for found in counters) for name in TOTALS}
+    return {**sums, "refusals": _sum(counters, "refusals"), "traps": _sum(counters, "traps"), "busiest": busiest}
 
 
 def _wants(counters: list[Facts]) -> dict[str, Facts]:
@@ -62,7 +68,10 @@ def _wants(counters: list[Facts]) -> dict[str, Facts]:
 
 def _sum(counters: list[Facts], name: str) -> Counter[str]:
     """What all workers have counted under a name, by reason or rule."""
-    return sum((Counter(found.get(name, {})) for found in counters), Counter())
+    total: Counter[str] = Counter()
+    for found in counters:
+        total.update(found.get(name, {}))
+    return total
 
 
 def backlog(store: Store, shards: int) -> int:

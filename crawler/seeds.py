@@ -43,9 +43,10 @@ class Seeds:
         # Pages of a site share most of their links.
         self._judge_once = lru_cache(maxsize=8_192)(self._judge)
 
-    def refresh(self) -> None:
+    def refresh(self, freshen: bool = True) -> None:
         """Learn the seeds that have come since, from a new listing: by an old scope, links would be lost for good."""
-        self.store.files.freshen("seeds")
+        if freshen:
+            self.store.files.freshen("seeds")
         for name, seeds in self.store.seeds(self._known):
             self._known.add(name)
             for url in seeds:

@@ -20,6 +20,14 @@ def say(text: str, file: TextIO | None = None) -> None:
     print(masked("\n".join(map(printable, text.split("\n")))), file=file, flush=True)
 
 
+def interject(text: str) -> None:
+    """The same while a bar may be on the terminal: it makes room."""
+    from tqdm import tqdm
+
+    tqdm.write(masked("\n".join(map(printable, text.split("\n")))), file=sys.stdout)
+    sys.stdout.flush()
+
+
 def paint(text: str, colour: str, file: TextIO | None = None) -> str:
     """Text in a colour, where it goes to a terminal and nobody has asked for none."""
     return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(file or sys.stdout) else text

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import re
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from crawler.records import Failure, Page, Reading
 
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
+LOCK = ".lock"  # while one machine does what only one may do
 NEW = ".new"  # seeds that no batch may hold yet
 DEEPEST = 10**9  # links away from a seed: as many digits as a batch can hold
 OLDEST = 60.0  # seconds for which a client may believe that a name is missing
@@ -112,16 +114,21 @@ class Store:
         """The same, to be published when those that come before it are on the disk."""
         return self.files.draft(self._path("links", url), record)
 
-    def put_refusal(self, url: str, failure: Failure, attempts: int) -> None:
-        """Write why a URL will not be asked again."""
+    def put_refusal(self, url: str, failure: Failure, attempts: int, depth: int | None = None) -> None:
+        """Write why a URL will not be asked again; `depth` is where it would be if it were."""
         refusal = {
             "url": url,
             "reason": failure.reason,
             "detail": failure.detail,
             "attempts": attempts,
+            "depth": depth,
             "when": utc(time.time()),
         }
         self.files.put(self._path("errs", url), to_json(refusal))
+
+    def take_back(self, url: str) -> bool:
+        """Remove a refusal, so that its URL may be asked again; False if there is none."""
+        return self.files.drop(self._path("errs", url))
 
     def record(self, url: str) -> dict[str, Any] | None:
         """A page's record, or None."""
@@ -237,6 +244,10 @@ class Store:
         head = f"# read {utc(robots.read)} status {robots.status}\n"
         self.files.put(f"robots/{host}", head.encode() + robots.body)
 
+    def drop_robots(self, host: str) -> bool:
+        """Forget a host's robots.txt, so that it is asked for anew; False if there is none."""
+        return self.files.drop(f"robots/{host}")
+
     def robots(self, host: str) -> Robots | None:
         """A host's robots.txt as it was last read, or None."""
         head, _, body = (self.files.get(f"robots/{host}") or b"").partition(b"\n")
@@ -322,7 +333,7 @@ class Store:
     @contextmanager
     def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
         """One machine at a time for what is short and done by an operator; not for ownership of shards."""
-        lock = SoftFileLock(self.root / ".lock")
+        lock = SoftFileLock(self.root / LOCK)
         try:
             _acquire(lock, time.monotonic() + seconds)
         except Timeout as error:
@@ -384,6 +395,13 @@ def open_store(root: Path, files: Files | None = None) -> Store:
     return store
 
 
+def open_to_write(root: Path) -> Store:
+    """The same for a command that writes: what it makes is as open to others as the store is."""
+    store = open_store(root, Files(root, secrets.token_hex(4)))
+    store.files.share_mode()
+    return store
+
+
 def new_settings(given: dict[str, Any]) -> Settings:
     """The settings of a new store: a host that needs no delay may be spread over all workers, if none must count it."""
     settings = Settings(**given)
@@ -418,10 +436,20 @@ def links_of(record: Mapping[str, Any]) -> list[str]:
     return [link for link in links if isinstance(link, str)] if isinstance(links, list) else []
 
 
-def depth_of(record: Mapping[str, Any]) -> int:
-    """How far from a seed a record says that its page is; 0 if it says nothing that can be."""
+def depth_of(record: Mapping[str, Any], unknown: int = 0) -> int:
+    """How far from a seed a record or a refusal says that its page is; `unknown` if it says nothing that can be."""
     depth = record.get("depth")
-    return depth if isinstance(depth, int) and 0 <= depth < DEEPEST else 0
+    return depth if isinstance(depth, int) and 0 <= depth < DEEPEST else unknown
+
+
+def farthest(settings: Settings) -> int:
+    """As far from a seed as what is asked may be, for what does not say; as a seed it would widen the scope."""
+    return 1 if settings.depth is None else settings.depth
+
+
+def mark_of(refusal: Mapping[str, Any]) -> str:
+    """What tells a refusal from a later one of the same URL."""
+    return urls.key(json.dumps(refusal))[:8]
 
 
 def shard_name(number: int) -> str:

@@ -201,7 +201,7 @@ class Table:
         At one depth, a sitemap's priority comes before age. Errands come first: pages may wait for what they bring.
         """
         self._serial += 1
-        if urls.errand_of(task.url):
+        if urls.is_errand(task.url):
             return ERRAND + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority
@@ -396,6 +396,11 @@ class Table:
         self.left.subtract(batch for _, _, batch in rows)
         self.waiting -= len(rows)
         self.taken -= sum(state == TAKEN for _, state, _ in rows)
+
+    @locked
+    def unsettle(self, url: str) -> None:
+        """Forget that a URL is settled: its refusal was taken back."""
+        self._db.execute(f"DELETE FROM task WHERE key = ? AND state = {SETTLED}", (key_of(url),))
 
     @locked
     def drop_nearer(self, batch: int) -> None:

@@ -120,6 +120,7 @@ def is_safe(url: str) -> bool:
 # A spelled URL has no fragment. A waiting one may: it says for what else than its page a URL is asked.
 _SITEMAP = re.compile("#sitemap(?:-([1-9]))?")
 _ROBOTS_OF = "#robots-of-"
+_AGAIN = "#again~"
 
 
 def as_sitemap(url: str, level: int = 1) -> str:
@@ -142,6 +143,21 @@ def errand_of(url: str) -> str | None:
     """Return the host for whose robots.txt a URL is asked; None if it is asked for itself."""
     host = url.partition(_ROBOTS_OF)[2].partition("~")[0]
     return host if host and is_host(host) else None
+
+
+def as_again(url: str, mark: str) -> str:
+    """Return a URL as the errand to ask it again, although it was refused; the mark tells which refusal is meant."""
+    return f"{url}{_AGAIN}{mark}"
+
+
+def again_of(url: str) -> str | None:
+    """Return the URL that an errand has asked again; None if it is no such errand."""
+    return url.rpartition(_AGAIN)[0] or None if _AGAIN in url else None
+
+
+def is_errand(url: str) -> bool:
+    """Tell whether a waiting URL is there for something else than to be asked and settled itself."""
+    return "#" in url and (errand_of(url) is not None or again_of(url) is not None)
 
 
 def bare(url: str) -> str:

@@ -30,7 +30,7 @@ from crawler.permits import Permits
 from crawler.records import PRIORITY, REDIRECTS, Failure, Page, Try
 from crawler.robots import LONGEST, Rules, token
 from crawler.seeds import Seeds
-from crawler.store import Store, build_record
+from crawler.store import Store, build_record, mark_of
 from crawler.table import Host
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
@@ -106,7 +106,7 @@ class Worker:
         """The life of a URL, from taken to settled."""
         if not host.met and not self._meet(task, host):
             return None
-        if urls.errand_of(task.url):
+        if urls.is_errand(task.url):
             return self._run_errand(task, host)
         if self.seeds.leave_out(task):
             self.house.leave_out(task)
@@ -188,6 +188,23 @@ class Worker:
         return isinstance(self.permits.known(host), Rules)
 
     def _run_errand(self, task: Try, host: Host) -> None:
+        """Do what an operator or another host has sent us for."""
+        refused = urls.again_of(task.url)
+        if refused is None:
+            return self._bring_robots(task, host)
+        self._take_back(task, refused)
+        return self._rest(host, None)
+
+    def _take_back(self, task: Try, url: str) -> None:
+        """Have a refused URL asked again; but not if it was, and is refused anew: that is not what was meant."""
+        refusal = self.house.insist(self.store.refusal, url)
+        if refusal and urls.as_again(url, mark_of(refusal)) != task.url:
+            return self.house.dismiss(task)
+        if refusal:
+            self.permits.reconsider(urls.host(url), refusal)
+        return self.house.ask_again(task, url, refusal)
+
+    def _bring_robots(self, task: Try, host: Host) -> None:
         """Ask a host of ours for the robots.txt of another one, which it is said to have."""
         if self.permits.is_delivered(task):
             self.house.dismiss(task)

@@ -1,0 +1,140 @@
+"""What `crawler check` finds, what a repair makes of it, and what is known of the store while it is looked at."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from crawler import roster
+from crawler.config import Settings
+from crawler.errors import StoreError
+from crawler.files import Files
+from crawler.records import Try
+from crawler.roster import ALIVE
+from crawler.store import Store
+from crawler.trace import Trace
+
+AGAIN = 1.0  # seconds after which a second look is taken at what may only be about to change
+YOUNG = 600.0  # seconds for which a temporary file may be that of a command which nobody has announced
+TEMPORARY = re.compile(r"\.([\w-]+)-[0-9a-f]{8}", re.ASCII)
+
+# Each kind of finding, and what a repair does about it.
+KINDS = {
+    "broken": "moved to lost/; its URL is asked again if anything leads there",
+    "misplaced": "moved to lost/, and its URL is asked again",
+    "no-html": "the record is moved to lost/, and its URL is asked again",
+    "half-html": "record and html are moved to lost/, and the URL is asked again",
+    "stray-html": "moved to lost/",
+    "both": "the refusal is moved to lost/",
+    "strange": "moved to lost/",
+    "temporary": "removed",
+    "half-batch": "moved to lost/; what it holds is handed over anew",
+    "lost-link": "handed over",
+    "shard": "given one name",
+    "word": "removed",
+    "frontier": "made again from the records (rehydrated)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be, under a name in the store; `tasks` are to be asked (again) for it."""
+
+    kind: str
+    path: str  # of a link that was lost, its URL
+    what: str
+    tasks: tuple[Try, ...] = ()
+
+
+@dataclass(slots=True)
+class Scene:
+    """A store that is looked at, who was at work there when that began, and what was met that does no harm."""
+
+    store: Store
+    settings: Settings
+    clock: float  # by the store's own clock
+    alive: frozenset[str] = frozenset()  # ids of workers and machines
+    dead: frozenset[str] = frozenset()
+    harmless: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def files(self) -> Files:
+        """The store's files."""
+        return self.store.files
+
+    def freshen(self, folder: str) -> None:
+        """Have the next listing be a new one; a store that may only be read is taken as it is."""
+        with suppress(StoreError):
+            self.files.freshen(folder)
+
+    def sort(self, folder: str, fits: Callable[[str], object], what: str) -> tuple[list[str], list[Finding]]:
+        """The names in a folder that fit, sorted, and what is to be said of the others; by a new listing.
+
+        By an old one, what machines have done since would seem lost, even when they are not at work any more.
+        """
+        good: list[str] = []
+        bad: list[Finding] = []
+        self.freshen(folder)
+        for name in sorted(self.files.all_names(folder)):
+            path = f"{folder}/{name}" if folder else name
+            if name.startswith("."):
+                bad += self._temporary(path, name)
+            elif fits(name):
+                good.append(name)
+            else:
+                bad.append(Finding("strange", path, f"it is not the name of {what}"))
+        return good, bad
+
+    def _temporary(self, path: str, name: str) -> list[Finding]:
+        """A temporary file of somebody who is dead, as far as one can know; others' hidden names are not ours."""
+        found = TEMPORARY.fullmatch(name)
+        written = self.files.written(path) if found and found[1] not in self.alive else None
+        if found is None or written is None:
+            return []
+        if found[1] not in self.dead and self.clock - written < YOUNG:
+            self.harmless["temporary files that somebody may be writing"] += 1
+            return []
+        return [Finding("temporary", path, "whoever wrote it is gone")]
+
+
+def look(store: Store, settings: Settings) -> Scene:
+    """See who is at work; one whose process died on this machine is not, however short its pulse has stood still."""
+    seen = roster.look(store.files, settings)
+    workers = {
+        worker["id"]: worker["machine"]
+        for worker in seen.workers
+        if worker["state"] == ALIVE and not Trace.of_the_dead(worker["id"])[0]
+    }
+    starting = {machine["id"] for machine in seen.machines if machine["state"] == roster.STARTING}
+    alive = frozenset({*workers, *filter(None, workers.values()), *starting})
+    known = {worker["id"] for worker in seen.workers} | {machine["id"] for machine in seen.machines}
+    return Scene(store, settings, _clock(store.files), alive, frozenset(known - alive))
+
+
+def _clock(files: Files) -> float:
+    with suppress(StoreError):
+        return files.clock("workers")
+    return time.time()  # a store that we may only read
+
+
+class Keys:
+    """A set of keys, on this machine's disk: there may be many millions."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.execute("CREATE TABLE known(key BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Take in keys."""
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT OR IGNORE INTO known VALUES (?)", ((bytes.fromhex(key),) for key in keys))
+        self._db.execute("COMMIT")
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a key was taken in."""
+        return self._db.execute("SELECT 1 FROM known WHERE key = ?", (bytes.fromhex(key),)).fetchone() is not None
