@@ -26,6 +26,7 @@ next: it is the life of a URL.
     machine                                the pool of workers, signals, progress
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
+    serve*, metrics                        a crawl as a web page; what Prometheus reads of it
     cli                                    arguments to calls, errors to exit codes
 """
 

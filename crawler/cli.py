@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, top, urls
+from crawler import config, control, demo, doctor, errors, explain, rehydrate, report, serve, top, urls
 from crawler.begin import add, begin, check_root, spell_seed
 from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.files import Files
@@ -113,6 +113,7 @@ def parser() -> Parser:
 
     _crawl_commands(add)
     top.commands(add)
+    serve.commands(add)
     return program
 
 

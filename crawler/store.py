@@ -145,7 +145,15 @@ class Store:
 
     def kept(self, host: str) -> int:
         """How many pages of a host are kept, from one listing."""
-        return sum(map(bool, map(KEY.fullmatch, self.files.names(f"htmls/{host}"))))
+        return len(self.keys("htmls", host))
+
+    def keys(self, noun: str, host: str) -> list[str]:
+        """The keys that a host has in `htmls`, `links` or `errs`, sorted, from one listing."""
+        return sorted(filter(KEY.fullmatch, self.files.names(f"{noun}/{host}")))
+
+    def found(self, noun: str, host: str, key: str) -> dict[str, Any] | None:
+        """What stands in `links` or `errs` under a key of a host, or None."""
+        return self._json(f"{noun}/{host}/{key}")
 
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""

@@ -14,18 +14,19 @@ FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
     ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
-    ["records", "show"],
+    ["records", "show", "metrics", "serve_http"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
     ["store", "table", "room", "fetch_curl", "fetch_requests"],
-    ["seeds", "frontier", "survey", "trace", "pulses", "fetch"],
+    ["seeds", "frontier", "survey", "trace", "pulses", "fetch", "serve_census"],
     ["shards"],
     ["roster"],
     ["control"],
     ["rehydrate", "desk", "report", "explain", "doctor_mount"],
     ["outlook", "doctor_lobby", "doctor_speed", "doctor_alone"],
-    ["doctor_pair", "top_view"],
-    ["doctor", "top"],
+    ["doctor_pair", "top_view", "serve_views"],
+    ["doctor", "top", "serve_service"],
+    ["serve"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
     ["machine"],
@@ -54,6 +55,7 @@ TOUCHES_FILES = {
     "machine": "what the kernel says of memory",
     "cores": "what the kernel says of this process",
     "room": "whether this process may open files",
+    "serve_service": "the web page that comes with the program",
     "web_server": "the server's log",
     "web_expected": "the store, read as a user's script would",
 }
@@ -127,4 +129,4 @@ def test_only_a_few_modules_start_threads_or_processes() -> None:
     found = {module for module in modules() for _, name in calls(module) if name in starters}
     doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
     workers = {"desk", "housekeeping", "worker", "machine", "fetch_requests", "deadlines", "web_server"}
-    assert found == {"begin", "top"} | workers | doctors
+    assert found == {"begin", "top", "serve_http"} | workers | doctors
