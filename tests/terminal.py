@@ -12,25 +12,28 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from world import COMMAND, LONG
 
+LEAVE = b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 SEQUENCE = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])|([^\x1b]+)|\x1b")
 
 
 class Terminal:
-    """`crawler` with these arguments at work in a window."""
+    """`crawler` (or another command) with these arguments at work in a window."""
 
-    def __init__(self, *args: str, lines: int = 24, columns: int = 80, **env: str) -> None:
+    def __init__(
+        self, *args: str, lines: int = 24, columns: int = 80, command: Sequence[str] = COMMAND, **env: str
+    ) -> None:
         self._near, self._far = pty.openpty()
         self.resize(lines, columns)
         self.manners = termios.tcgetattr(self._far)
         self.said = b""
         self.process = subprocess.Popen(
-            [*COMMAND, *args],
+            [*command, *args],
             env={**os.environ, "TERM": "xterm-256color", **env},
             preexec_fn=lambda: os.login_tty(self._far),  # it is in charge here: it gets Ctrl-C and the news of its size
         )
@@ -84,7 +87,8 @@ class Terminal:
             assert time.monotonic() < limit, "it did not end"
             self.read()
         self.read()
-        assert self.said.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), self.said[-200:]
+        last_drawn = self.said.rpartition(b";1H")[2]
+        assert last_drawn.count(LEAVE) == 1, last_drawn
         assert termios.tcgetattr(self._far) == self.manners
         return self.process.returncode
 
@@ -98,9 +102,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*args: str, lines: int = 24, columns: int = 80, **env: str) -> Iterator[Terminal]:
+def terminal(*args: str, **how: Any) -> Iterator[Terminal]:
     """A terminal that is gone after the test."""
-    made = Terminal(*args, lines=lines, columns=columns, **env)
+    made = Terminal(*args, **how)
     try:
         yield made
     finally:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import pytest
 import stores
 from fleet import WORKERS, Fleet, fleet
 from mounts import Mount
-from terminal import terminal
+from terminal import LEAVE, terminal
 from world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
 from crawler import cli, survey, top
@@ -157,6 +158,22 @@ def test_the_screen_is_given_back_however_it_ends(empty: Path, how: bytes | int)
         t.wait_for("nobody is at work")
         t.type(how) if isinstance(how, bytes) else t.process.send_signal(how)
         assert t.end() == 0
+
+
+def test_the_screen_is_given_back_before_a_fault_of_the_program_is_told(empty: Path) -> None:
+    code = (
+        "from crawler import cli\n"
+        "from crawler.outlook import Outlook\n"
+        "look, looks = Outlook.look, []\n"
+        "def fail(self):\n"
+        "    looks.append(1)\n"
+        "    return look(self) if len(looks) < 3 else looks['fault']\n"
+        "Outlook.look = fail\n"
+        "cli.main()\n"
+    )
+    with terminal("top", str(empty), "--every", "0.2s", command=[sys.executable, "-c", code]) as t:
+        assert t.end() == 70
+        assert b"Traceback" in t.said.rpartition(LEAVE)[2]
 
 
 def test_ctrl_z_gives_the_screen_back_and_it_is_taken_again(empty: Path) -> None:
