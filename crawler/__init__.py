@@ -34,6 +34,7 @@ next: it is the life of a URL.
     harvest, extract                       from pages to rows; `crawler extract`
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
+    serve*, metrics                        a crawl as a web page; what Prometheus reads of it
     cli                                    arguments to calls, errors to exit codes
 """
 

@@ -32,6 +32,7 @@ from crawler import (
     rehydrate,
     report,
     retry,
+    serve,
     top,
     urls,
 )
@@ -153,7 +154,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    for module in (top, browse, export, extract, check, retry):
+    for module in (top, serve, browse, export, extract, check, retry):
         module.commands(add)
     completion.commands(add, parser)
     program.epilog = manual.overview(commands.choices)

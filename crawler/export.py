@@ -74,7 +74,7 @@ def run(options: Namespace) -> int:
     wanted = _selection(options)
     store = open_store(options.store)
     for host in wanted.hosts:
-        if not store.keys(host):
+        if not store.keys("links", host):
             raise UsageError(f"the store has no page of {host}; `ls {options.store}/links` lists its hosts")
     target = _open(options.out, wanted, mark(store), options.force)
     if target.pages:

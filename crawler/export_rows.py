@@ -61,7 +61,7 @@ def places(store: Store, wanted: Selection, lacking: Lacking) -> Iterator[Place]
     since = from_utc(wanted.since)
     for host in wanted.hosts or store.hosts():
         if not since or store.changed(host) >= since:
-            yield from ((host, key) for key in lacking(host, store.keys(host)))
+            yield from ((host, key) for key in lacking(host, store.keys("links", host)))
 
 
 def row(store: Store, wanted: Selection, place: Place) -> Row | None:

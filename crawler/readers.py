@@ -75,7 +75,7 @@ class Hand:
 
 def parts(store: Store, hosts: Iterable[str]) -> Iterator[Part]:
     """All records of these hosts, in parts."""
-    names = (f"{host}/{key}" for host in hosts for key in store.keys(host))
+    names = (f"{host}/{key}" for host in hosts for key in store.keys("links", host))
     while part := tuple(islice(names, LOT)):
         yield part
 

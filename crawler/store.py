@@ -160,7 +160,7 @@ class Store:
 
     def settled(self, host: str) -> set[str]:
         """The keys of a host's records and refusals, from two listings."""
-        return {*self._keys(f"links/{host}"), *self._keys(f"errs/{host}")}
+        return {*self.keys("links", host), *self.keys("errs", host)}
 
     def settled_by_others(self, host: str, past: int) -> set[str] | None:
         """The same from new listings of the folders that the host's `past` names; None if one cannot be seen yet.
@@ -174,14 +174,19 @@ class Store:
 
     def kept(self, host: str) -> int:
         """How many pages of a host are kept, from one listing."""
-        return len(self._keys(f"htmls/{host}"))
+        return len(self.keys("htmls", host))
 
     def refused(self, host: str) -> int:
         """How many URLs of a host are refused, from one listing."""
-        return len(self._keys(f"errs/{host}"))
+        return len(self.keys("errs", host))
 
-    def _keys(self, folder: str) -> list[str]:
-        return list(filter(KEY.fullmatch, self.files.names(folder)))
+    def keys(self, noun: str, host: str) -> list[str]:
+        """The keys that a host has in `htmls`, `links` or `errs`, sorted, from one listing."""
+        return sorted(filter(KEY.fullmatch, self.files.names(f"{noun}/{host}")))
+
+    def found(self, noun: str, host: str, key: str) -> dict[str, Any] | None:
+        """What stands in `links` or `errs` under a key of a host, or None."""
+        return self._json(f"{noun}/{host}/{key}")
 
     def weight(self, host: str) -> tuple[int, int]:
         """How many pages of a host are kept, and the bytes of their files, from one listing."""
@@ -191,10 +196,6 @@ class Store:
     def hosts(self) -> list[str]:
         """The hosts that have a record, sorted."""
         return sorted(self._names("links"))
-
-    def keys(self, host: str) -> list[str]:
-        """The keys of a host's records, sorted, from one listing."""
-        return sorted(filter(KEY.fullmatch, self.files.names(f"links/{host}")))
 
     def page(self, host: str, key: str) -> StoredPage | None:
         """The page with this key; None for redirects, sitemaps, and what is unreadable or not in its place."""

@@ -174,7 +174,7 @@ def spell_again(url: str, tracking: Collection[str]) -> str | None:
 
 def is_host(name: str) -> bool:
     """Tell whether a folder's name is one that we gave to a host."""
-    return is_safe(f"http://{name}/")
+    return "/" not in name and is_safe(f"http://{name}/")
 
 
 def host(url: str) -> str:

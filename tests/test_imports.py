@@ -14,20 +14,20 @@ FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
     ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
-    ["records", "show", "progress"],
+    ["records", "show", "progress", "metrics", "serve_http"],
     ["manual", "completion"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
     ["store", "table", "room", "edits", "fetch_curl", "fetch_requests"],
-    ["seeds", "frontier", "survey", "trace", "pulses", "fetch"],
+    ["seeds", "frontier", "survey", "trace", "pulses", "fetch", "serve_census"],
     ["shards"],
     ["roster"],
     ["control"],
     ["rehydrate", "desk", "report", "explain", "doctor_mount", "findings"],
     ["outlook", "doctor_lobby", "doctor_speed", "doctor_alone", "export_rows", "check_files", "check_links", "repair"],
-    ["doctor_pair", "top_view", "export_forms", "check"],
-    ["doctor", "top", "export_file", "export_sql"],
-    ["export"],
+    ["doctor_pair", "top_view", "export_forms", "check", "serve_views"],
+    ["doctor", "top", "export_file", "export_sql", "serve_service"],
+    ["export", "serve"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
     ["machine", "browse", "retry"],
@@ -63,6 +63,7 @@ TOUCHES_FILES = {
     "export_file": "the file that is exported to",
     "export_sql": "whether that file is there",
     "room": "whether this process may open files",
+    "serve_service": "the web page that comes with the program",
     "web_server": "the server's log",
     "web_expected": "the store, read as a user's script would",
 }
@@ -137,4 +138,4 @@ def test_only_a_few_modules_start_threads_or_processes() -> None:
     doctors = {"doctor_alone", "doctor_lobby", "doctor_pair", "doctor_speed"}  # races, a pulse, many writers
     workers = {"desk", "housekeeping", "worker", "machine", "fetch_requests", "deadlines", "web_server"}
     workers.add("readers")
-    assert found == {"begin", "top"} | workers | doctors
+    assert found == {"begin", "top", "serve_http"} | workers | doctors

@@ -110,6 +110,8 @@ def test_a_hostile_site_cannot_reach_the_terminal(tmp_path: Path, fetcher: str) 
         ["status", EVIL],
         ["add", EVIL, "http://a.example/"],
         ["doctor", EVIL],
+        ["serve", EVIL],
+        ["serve", "new", "--name", EVIL],
         ["demo", EVIL + "/x", "--serve", EVIL],
         [EVIL],
     ],

@@ -300,3 +300,9 @@ def test_a_scope_takes_seeds_later_and_travels_to_other_processes() -> None:
 def test_a_kind_that_is_none_is_refused() -> None:
     with pytest.raises(KeyError):
         urls.Scope("everything")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../../x", "/", "a?b", "a#b", "a b", "A.example", "a\n"])
+def test_a_name_that_leads_elsewhere_is_no_host(name: str) -> None:
+    assert not urls.is_host(name)
+    assert urls.errand_of(f"http://b.example/robots.txt#robots-of-{name}~00") is None
