@@ -16,7 +16,7 @@ from crawler.pulses import Pulse
 from crawler.records import Try
 from crawler.roster import MACHINE, is_id
 from crawler.shards import read_owners
-from crawler.store import KEY, depth_of, farthest, shard_name
+from crawler.store import KEY, OLDEST, depth_of, farthest, shard_name
 
 Facts = dict[str, Any]
 
@@ -98,6 +98,9 @@ class Pages:
         for noun in NOUNS:
             if host not in self.homes[noun]:
                 continue
+            limit = time.monotonic() + OLDEST
+            while not self.scene.sees(noun, host) and time.monotonic() < limit:
+                time.sleep(AGAIN)
             if self.files.is_folder(f"{noun}/{host}"):
                 names[noun], bad = self.scene.sort(f"{noun}/{host}", KEY.fullmatch, "a page: it is no key")
                 findings += bad

@@ -121,9 +121,9 @@ class Links:
         host, key = urls.host(task.url), urls.key(task.url)
         if key in self.waiting:
             return False
-        for noun in ("links", "errs"):
-            self.scene.freshen(f"{noun}/{host}")
-        return all(self.files.get(f"{noun}/{host}/{key}") is None for noun in ("links", "errs"))
+        return all(
+            self.scene.sees(noun, host) and self.files.get(f"{noun}/{host}/{key}") is None for noun in ("links", "errs")
+        )
 
     def expect_all(self) -> None:
         """Count all that is not settled as waiting: the frontier is gone, and will be made again."""

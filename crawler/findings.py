@@ -67,10 +67,15 @@ class Scene:
         """The store's files."""
         return self.store.files
 
-    def freshen(self, folder: str) -> None:
-        """Have the next listing be a new one; a store that may only be read is taken as it is."""
+    def freshen(self, folder: str) -> bool:
+        """Have the next listing be a new one, False if it is not there; a store that may only be read is as it is."""
         with suppress(StoreError):
-            self.files.freshen(folder)
+            return self.files.freshen(folder)
+        return True
+
+    def sees(self, noun: str, host: str) -> bool:
+        """Whether a host's folder can be seen if it is there: a client may believe for a minute that it is missing."""
+        return self.freshen(f"{noun}/{host}") or host not in self.files.names(noun)
 
     def sort(self, folder: str, fits: Callable[[str], object], what: str) -> tuple[list[str], list[Finding]]:
         """The names in a folder that fit, sorted, and what is to be said of the others; by a new listing.
