@@ -16,6 +16,7 @@ from crawler.store import Store
 STEP = 0.2  # seconds of counting before a rest of the same length
 ROUND = 5.0  # seconds between two rounds at least, and ten times what the last one took
 FORGOTTEN = 60.0  # seconds after the last question in which counting goes on
+FEW = 100  # hosts that are counted at once, for somebody who waits
 LISTED = 10.0  # seconds for which the list of all hosts is not made again
 
 
@@ -42,8 +43,16 @@ class Census:
         self._asked = time.monotonic()
         return self._list()
 
-    def counts(self) -> dict[str, Count]:
-        """What is counted so far."""
+    @property
+    def counted(self) -> int:
+        """How many hosts are counted so far."""
+        return len(self._counts)
+
+    def counts_of(self, hosts: list[str]) -> dict[str, Count]:
+        """What these have, as far as it is known; if few are not counted yet, they are now."""
+        new = [host for host in hosts if host not in self._counts]
+        for host in new if len(new) <= FEW else ():
+            self.look(host)
         return dict(self._counts)
 
     def count(self, host: str) -> Count:

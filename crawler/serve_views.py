@@ -74,9 +74,9 @@ class Views:
 
     def hosts(self, query: Query) -> Facts:
         """A part of the hosts that match a search, sorted by what each has; those not counted yet come last."""
-        counts = self.census.counts()
         search = query.get("search", "").strip().lower()
         found = [host for host in self.census.hosts() if search in host]
+        counts = self.census.counts_of(found)
         sort, up = _choice(query, "sort", SORTS), _choice(query, "order", ("down", "up")) == "up"
         if sort == "host":
             found.sort(reverse=up)
@@ -85,7 +85,7 @@ class Views:
             found.sort(key=lambda host: counts[host][column] if host in counts else unknown, reverse=not up)
         shown, place = _part(found, query)
         rows = [{"host": host, **self.census.count(host)._asdict()} for host in shown]
-        return {**place, "rows": rows, "counted": len(self.census.counts()), "known": len(self.census.hosts())}
+        return {**place, "rows": rows, "counted": self.census.counted, "known": len(self.census.hosts())}
 
     def host(self, query: Query) -> Facts:
         """A part of the pages or refusals of a host, in the order of their keys."""

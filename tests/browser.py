@@ -92,10 +92,25 @@ class Browser:
         return self.text(selector)
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click the first element that matches and has this text, as a mouse does."""
-        found = [e for e in self.driver.find_elements("css selector", selector) if text in e.text]
-        self.run("arguments[0].scrollIntoView({block: 'center'})", found[0])
-        found[0].click()
+        """Click the first element that matches and has this text, as a mouse does; it may be drawn anew meanwhile."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        def clicked() -> bool:
+            try:
+                found = [e for e in self.driver.find_elements("css selector", selector) if text in e.text]
+                self.run("arguments[0].scrollIntoView({block: 'center'})", found[0])
+                found[0].click()
+            except StaleElementReferenceException:
+                return False
+            return True
+
+        wait_for(clicked)
+
+    def press(self, key: str) -> None:
+        """Press a key, wherever the keyboard is."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(key).perform()
 
     def type(self, selector: str, text: str) -> None:
         self.driver.find_element("css selector", selector).send_keys(text)
