@@ -40,6 +40,7 @@ def by_workers(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set(
         title="case c: hosts with some pages each", xlabel="worker processes", ylabel="pages/s", xticks=range(1, 5)
     )
+    axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
     axes.legend()
 
@@ -48,4 +49,5 @@ def by_size(axes: Axes, sizes: Sequence[Size]) -> None:
     """Pages per second by known URLs, of one worker on small pages."""
     axes.semilogx([size.known for size in sizes], [size.rate for size in sizes], marker="o")
     axes.set(title="one worker, pages of 1 KB", xlabel="known URLs", ylabel="pages/s")
+    axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
