@@ -246,29 +246,26 @@ class Files:
 
     def written(self, name: str) -> float | None:
         """When a file was written, by the clock that `clock` tells; None when there is none."""
-        with self._trouble(name):
-            try:
-                return os.stat(self.places.path(name)).st_mtime
-            except FileNotFoundError:
-                return None
+        seen = self._seen(name)
+        return seen and seen.st_mtime
 
     def changed(self, name: str) -> float:
         """When a file got its bytes or came to its name, or a folder its last name, by the same clock; 0 if it is gone.
 
         sshfs does not tell when a file came to its name: there it is when it got its bytes, before the rename.
         """
-        with self._trouble(name):
-            try:
-                seen = os.stat(self.places.path(name))
-            except FileNotFoundError:
-                return 0.0
-            return max(seen.st_mtime, seen.st_ctime)
+        seen = self._seen(name)
+        return max(seen.st_mtime, seen.st_ctime) if seen else 0.0
 
     def size(self, name: str) -> int | None:
         """The bytes of a file, as the mount counts them; None when there is none."""
+        seen = self._seen(name)
+        return seen and seen.st_size
+
+    def _seen(self, name: str) -> os.stat_result | None:
         with self._trouble(name):
             try:
-                return os.stat(self.places.path(name)).st_size
+                return os.stat(self.places.path(name))
             except FileNotFoundError:
                 return None
 
