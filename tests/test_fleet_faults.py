@@ -11,7 +11,7 @@ from fleet import fleet
 from mounts import Mount
 from storm import SlowTree, Storm, Strict
 
-from crawler.web_server import gaps
+from crawler.web_server import Request, gaps
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]
@@ -39,6 +39,18 @@ def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
         assert again.total() <= storm.bound
 
 
+def told(log: list[Request]) -> list[Request]:
+    """The requests from the last /robots.txt before a host's first page: who died before reading the rules, or before
+    following a redirect to them, could not leave their delay to the next one."""
+    known: dict[str, list[Request]] = {}
+    for request in sorted(log):
+        visits = known.setdefault(request.host, [])
+        if [visit.path for visit in visits] == [request.path] == ["/robots.txt"]:
+            visits.clear()
+        visits.append(request)
+    return [visit for visits in known.values() for visit in visits]
+
+
 def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp_path: Path, seed: int) -> None:
     delay = 1.0
     web = Strict(hosts=100, fanout=6, depth=4).slow_down(tmp_path / "brake", 2.0)  # new hosts come up all the while
@@ -52,7 +64,7 @@ def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp
         web.brake.unlink()
         f.end()
         shortest = gaps(f.log)
-        strict = {host: gap for host, gap in shortest.items() if web.longer(host)}
+        strict = {host: gap for host, gap in gaps(told(f.log)).items() if web.longer(host)}
         print(
             f"{dict(storm.events)}: shortest gap {min(shortest.values()):.3f} s of {len(f.log)} requests of "
             f"{len(shortest)} hosts, {min(strict.values()):.3f} s of {len(strict)} hosts that ask for 1.5 s, "
