@@ -9,7 +9,7 @@ next: it is the life of a URL.
     deadlines                              the end of a request from outside
     logs, show, progress                   log lines; what reaches the user's terminal; how a run goes on
     slate, cores                           what workers show their supervisor; a core for each worker
-    places, files, config                  folders of a mount; what we ask of it, and nothing else; crawl.yaml
+    syncs, places, files, config           to the disk; folders of a mount; all that we ask of it; crawl.yaml
     politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
     store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
     room                                   what a worker must have before it asks: room in the store, open files

@@ -7,7 +7,6 @@ writers of one name take turns (the last one wins; who may write what is settled
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import secrets
@@ -20,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from crawler import syncs
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.places import Places, folder_of, leaf_of, open_at_once
 
@@ -30,10 +30,6 @@ NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
 PIECES, PIECE = 16, 16 << 10  # files, and bytes in each, that show whether there is room for a few pages
-# The kernel's call that brings all of one file system to its disk, and the kinds on which it does what it says: on a
-# network mount it does not reach the server's disk.
-SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
@@ -320,7 +316,7 @@ class Files:
             return
         if self._settles_at_once:
             with self._trouble(""):
-                _sync_all(self.root)
+                syncs.sync_all(self.root)
         else:
             for _ in run(self._settle, folders):
                 pass
@@ -328,23 +324,15 @@ class Files:
     @cached_property
     def _settles_at_once(self) -> bool:
         with self._trouble(""):
-            return SYNC is not None and _kind_of_disk(os.stat(self.root).st_dev) in SYNCED_AS_ONE
+            return syncs.do_for_all(self.root)
 
     def _settle(self, folder: str) -> None:
         with self._trouble(folder):
             try:
-                descriptor = os.open(self.places.path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                syncs.sync_names(self.places.path(folder))
             except FileNotFoundError:
-                if self.places.is_there("README"):
-                    return  # somebody removed the folder: there is nothing in it to sync
-                raise
-            try:
-                os.fsync(descriptor)
-            except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EBADF):
-                    raise
-            finally:
-                os.close(descriptor)
+                if not self.places.is_there("README"):
+                    raise  # otherwise somebody removed the folder: there is nothing in it to sync
 
     def free(self) -> tuple[int, int]:
         """Free bytes and free inodes; file systems that count none of them say as many as they like."""
@@ -414,25 +402,3 @@ class Files:
 def _remove(place: int, name: str) -> None:
     with suppress(OSError):
         os.unlink(name, dir_fd=place)
-
-
-def _kind_of_disk(device: int) -> str:
-    """The kind of file system on a disk of this machine, as the kernel names it; "" if it is on none."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-        for line in mounts:
-            before, _, after = line.partition(" - ")
-            if before.split(" ")[2] == wanted:
-                return after.partition(" ")[0]
-    return ""
-
-
-def _sync_all(root: str) -> None:
-    """Bring all of the file system that a folder is on to its disk."""
-    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if SYNC is not None and SYNC(place):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-    finally:
-        os.close(place)

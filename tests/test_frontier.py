@@ -24,10 +24,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from world import InSmallLots
 
-from crawler import files as files_module
 from crawler import frontier as frontier_module
 from crawler import permits as permits_module
-from crawler import urls
+from crawler import syncs, urls
 from crawler.config import Settings
 from crawler.desk import Done
 from crawler.errors import StoreAway
@@ -962,7 +961,7 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     mine.store.files.__dict__["_settles_at_once"] = at_once
     written: set[Path] = set()  # files and folders that changed since they were brought to the disk
     lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
-    sync, fsync, write_new, rename = files_module._sync_all, os.fsync, Files._write_new, Draft.rename
+    sync, fsync, write_new, rename = syncs.sync_all, os.fsync, Files._write_new, Draft.rename
 
     def seen(descriptor: int) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
@@ -980,7 +979,7 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
         written.discard(folder / draft.temporary)
         rename(draft, place)
 
-    monkeypatch.setattr(files_module, "_sync_all", lambda root: (sync(root), written.clear()))
+    monkeypatch.setattr(syncs, "sync_all", lambda root: (sync(root), written.clear()))
     monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), written.discard(seen(descriptor))))
     monkeypatch.setattr(Files, "_write_new", note_write)
     monkeypatch.setattr(Draft, "rename", note_rename)

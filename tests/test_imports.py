@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
+    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour", "syncs"],
     ["records", "show", "progress", "metrics", "serve_http"],
     ["manual", "completion"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
@@ -48,6 +48,7 @@ ROW = {module: number for number, row in enumerate(ROWS) for module in row}
 TOUCHES_FILES = {
     "files": "the store",
     "places": "the store's folders",
+    "syncs": "the disk below them",
     "trace": "the machine's own disk",
     "begin": "the store's root folder",
     "store": "whether the root folder is there",
