@@ -215,6 +215,7 @@ def test_the_tests_do_not_live_on_without_the_command(tmp_path: Path, how: signa
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int], None]) -> None:
     command = ["env", "--default-signal=INT", *COMMAND, "doctor", str(tmp_path)]  # whatever started this test ignores
+    command += ["--wait", "300s"]  # it must not be over before the signal comes
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
     wait_for(lambda: is_testing(tmp_path), 120)
     send(process.pid, signal.SIGINT)
