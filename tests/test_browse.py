@@ -289,6 +289,7 @@ def test_what_is_no_store_is_said_in_a_sentence(tmp_path: Path, command: str) ->
         assert f"write crawler {command} STORE {A}" in sentence(command, f"{A}/", *url, code=2)
 
 
+@pytest.mark.fleet
 def test_a_store_in_use_is_read_and_the_crawl_not_disturbed(tmp_path: Path) -> None:
     tree = {"/": [f"/{n}" for n in range(30)], **{f"/{n}": [f"/{n}/{m}" for m in range(3)] for n in range(30)}}
     tree |= {f"/{n}/{m}": [] for n in range(30) for m in range(3)}

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import stores
-from conftest import later
 from fleet import fleet
 from mounts import Mount
 from world import COMMAND, World, crawler, end, kill, workers_of, world
@@ -172,6 +171,7 @@ def test_every_damage_is_named_and_mended_and_the_crawl_goes_on_to_the_whole_cor
         assert check(w.root)[0] == []
 
 
+@pytest.mark.fleet
 def test_a_frontier_that_is_gone_is_one_finding_and_is_made_again(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=3), tmp_path) as w:
         w.crawl("--limit", "8", code=4)
@@ -191,6 +191,7 @@ def unlimited(w: World) -> None:
     settings.write_text(settings.read_text().replace("limit: 8", "limit: null"))
 
 
+@pytest.mark.fleet
 def test_a_store_in_use_gives_no_false_alarm_and_is_not_repaired(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=12, fanout=3, depth=6), tmp_path) as w:
         running = [w.start(*w.web.seeds(), "-w", "0.1")]
@@ -228,7 +229,8 @@ def test_a_machine_that_sees_a_store_in_use_through_its_own_mount_gives_no_false
         assert f.differences() == []
 
 
-@pytest.mark.parametrize("pages", [30, *later(10, 60)])
+@pytest.mark.fleet
+@pytest.mark.parametrize("pages", [30, 10, 60])
 def test_after_a_kill_there_is_nothing_worse_than_temporary_files(tmp_path: Path, pages: int) -> None:
     with world(TreeWeb(hosts=6, fanout=3, depth=4), tmp_path) as w:
         process = w.start(*w.web.seeds())

@@ -258,6 +258,7 @@ def test_since_is_when_a_record_came_to_its_place_whatever_its_own_time(crawled:
     assert {row["url"] for row in read_jsonl(tmp_path / "new.jsonl")} == {first["url"], second["url"]}
 
 
+@pytest.mark.fleet
 def test_a_mark_misses_no_page_of_a_crawl_that_goes_on(tmp_path: Path) -> None:
     tree = {f"/{'ab'[n % 2]}{n}": [f"/{'ab'[m % 2]}{m}" for m in (2 * n, 2 * n + 1)] for n in range(1, 60)}
     with world(Links({"/": ["/b1"], **tree}), tmp_path) as w:

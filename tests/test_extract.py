@@ -296,6 +296,7 @@ def test_an_empty_store_gives_an_empty_table(tmp_path: Path, ruled: Path) -> Non
     assert (tmp_path / "out.csv").read_text() == "url,id,type,title,link,place,person,time,tags\n"
 
 
+@pytest.mark.fleet
 def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
     tree = {"/": [f"/{number}" for number in range(60)], **{f"/{number}": [] for number in range(60)}}
     given = written(tmp_path, TITLES)
@@ -310,6 +311,7 @@ def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
     assert "not read" not in said
 
 
+@pytest.mark.fleet
 def test_a_regex_that_hangs_is_named_and_ctrl_c_ends_all_at_once(site: Path, tmp_path: Path) -> None:
     command = ["extract", str(site), str(written(tmp_path, CATASTROPHE)), str(tmp_path / "out.csv")]
     running = subprocess.Popen([*COMMAND, *command], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

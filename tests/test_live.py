@@ -85,6 +85,7 @@ def gaps(w: World, last: int) -> list[float]:
 # ---- whole crawls
 
 
+@pytest.mark.fleet
 def test_every_machine_takes_up_edits_and_says_so_once_and_a_worker_that_starts_later_goes_by_them(
     tmp_path: Path,
 ) -> None:

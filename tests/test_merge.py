@@ -30,6 +30,7 @@ def without_limit(root: Path) -> None:
     settings.write_text(settings.read_text().replace("limit: 20", "limit: null"))
 
 
+@pytest.mark.fleet
 def test_two_crawls_of_one_web_become_one_that_goes_on_to_the_end(tmp_path: Path) -> None:
     web = DemoWeb(hosts=8, pages=60, seed=5)
     with world(web, tmp_path) as w:

@@ -62,6 +62,7 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
         assert w.waiting() == []
 
 
+@pytest.mark.fleet
 def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
     slow = Answer(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
     web = site(**{"b.example/": slow})
@@ -89,6 +90,7 @@ def test_where_a_host_is_split_over_workers_its_urls_are_asked_again_too(tmp_pat
         assert len(w.urls()) == 21
 
 
+@pytest.mark.fleet
 def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> None:
     with world(site(), tmp_path) as w:
         w.crawl()

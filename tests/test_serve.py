@@ -638,6 +638,7 @@ def test_all_can_be_reached_by_keyboard(browser: Browser, served: Served) -> Non
     browser.wait("Hosts", "h2")
 
 
+@pytest.mark.fleet
 def test_charts_and_machines_move_while_a_crawl_runs_and_trouble_is_said(browser: Browser, tmp_path: Path) -> None:
     with world(TreeWeb(hosts=12, fanout=3, depth=5), tmp_path) as w:
         w.start(*w.web.seeds(), "-w", "0.5", "-j", "1")
