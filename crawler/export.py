@@ -67,7 +67,7 @@ def run(options: Namespace) -> int:
     """`crawler export`."""
     store = open_store(options.store)
     wanted = _selection(store, options)
-    target = _open(options.out, wanted, mark(store), options.force)
+    target = _open(options.out, store, wanted, options.force)
     if target.pages:
         say(f"going on: {many(target.pages, 'page')} are there already")
     try:
@@ -119,13 +119,14 @@ def _time(flag: str, given: str | None) -> str:
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _open(out: str, wanted: Selection, mark: str, force: bool) -> Target:
+def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     """Where OUT leads, by its ending or as an address."""
+    began = mark(store)
     if "://" in out:
-        return Sql(out, wanted, mark, force)
+        return Sql(out, wanted, began, force)
     path = place(out)
     form = ending(path, ENDINGS)
     if form == SQLITE:
-        return Sqlite(path, wanted, mark, force)
+        return Sqlite(path, wanted, began, force)
     columns = COLUMNS | (HTML if wanted.html else {})
-    return ExportFile(path, FILES[form](columns), Point(mark, wanted), force)
+    return ExportFile(path, FILES[form](columns), Point(began, str(store.root.absolute()), wanted), force)

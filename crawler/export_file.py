@@ -19,6 +19,7 @@ class Point:
     """How far an export has come: the last page that is whole in the part, and what is behind it may be cut off."""
 
     mark: str
+    store: str
     wanted: Selection
     host: str = ""
     key: str = ""
@@ -63,12 +64,12 @@ class ExportFile(Sheet):
         left = self._noted() if self.form.goes_on else None
         if left is None or os.fstat(self._file).st_size < left.offset:
             return None
-        if left.wanted == self.point.wanted:
+        if (left.store, left.wanted) == (self.point.store, self.point.wanted):
             return left
         if force:
             return None
         raise UsageError(
-            f"{self.part} is left from an export with other flags; "
+            f"{self.part} is left from an export of another store or with other flags; "
             "give those to go on with it, or --force to begin anew"
         )
 

@@ -16,7 +16,7 @@ from crawler.browse import find_page
 from crawler.errors import UsageError
 from crawler.forms import FORMS
 from crawler.harvest import EMPTY, WIDE, Harvest, Row, Tally, read_part
-from crawler.logs import many
+from crawler.logs import many, printable
 from crawler.readers import PATIENCE, Lost, Part, Readers, parts
 from crawler.rules import Rules
 from crawler.sheets import SQLITE, new_sheet, place
@@ -145,7 +145,7 @@ def _table(shown: list[Row], rules: Rules) -> Iterator[str]:
 def _letters(value: Any) -> str:
     if value is None:
         return "-"
-    text = config.show(tuple(value) if isinstance(value, list) else value)
+    text = printable(config.show(tuple(value) if isinstance(value, list) else value))  # an attribute may have lines
     return text if len(text) <= WIDE else text[: WIDE - 1] + "…"
 
 

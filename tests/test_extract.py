@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a crawl of the complaints, and of another host."""
     answers = pages() | {
         f"{HOST}/": pages()[f"{HOST}/"] + "<a href='http://other.example/'>x</a><a href='/old'>x</a>",
-        "other.example/": f"<title>{EVIL}</title><h2>{SLOW}</h2>",
+        "other.example/": f"<title>{EVIL}</title><h2>{SLOW}</h2><i title='one\nrow 9'></i>",
     }
     with world(Answers({**answers}), tmp_path_factory.mktemp("site")) as w:
         w.crawl()
@@ -136,6 +136,7 @@ def test_hosts_are_chosen_by_name_or_pattern(site: Path) -> None:
         return {row["url"].split("/")[2] for row in found}
 
     assert hosts("[OTHER.example]") == {"other.example"}
+    assert hosts("['other。example:80']") == {"other.example"}, "in any spelling"
     assert hosts("['*.example']") == {"other.example", HOST}
     assert hosts("nowhere.example") == set()
 
@@ -226,12 +227,13 @@ def test_a_page_that_the_rules_leave_out_is_tried_all_the_same(site: Path, tmp_p
 
 
 def test_nothing_from_a_page_reaches_the_terminal_raw(site: Path, tmp_path: Path) -> None:
-    text = "hosts: other.example\ncolumns: {title: title, n: {selector: title, type: int}}"
+    text = "hosts: other.example\ncolumns: {title: title, n: {selector: title, type: int}, i: 'i::attr(title)'}"
     given, out = str(written(tmp_path, text)), tmp_path / "out.jsonl"
     for args in (["--try", "http://other.example/"], [str(out)]):
         said = on_a_terminal("extract", str(site), given, *args)
         assert "owned" in said
         assert "not converted: " in said
+        assert "\nrow 9" not in said
         assert evil_in(said) == set()
     assert "\x1b" in json.loads(out.read_text("utf-8").splitlines()[-1])["title"]
 
