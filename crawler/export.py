@@ -17,7 +17,7 @@ from crawler.export_sql import Sql, Sqlite
 from crawler.export_warc import Warc
 from crawler.forms import FORMS, Columns, Form
 from crawler.logs import many
-from crawler.sheets import SQLITE, Rows, ending, place
+from crawler.sheets import SQLITE, Rows, ending, resolved
 from crawler.show import Add, bar, count, say
 from crawler.store import Store, find_host, open_store
 
@@ -124,7 +124,7 @@ def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     began = mark(store)
     if "://" in out:
         return Sql(out, wanted, began, force)
-    path = place(out)
+    path = resolved(out)
     form = ending(path, ENDINGS)
     if form == SQLITE:
         return Sqlite(path, wanted, began, force)

@@ -11,7 +11,7 @@ from crawler.errors import UsageError
 from crawler.export_rows import COLUMNS, HTML, Selection
 from crawler.forms import Row, needed, when
 from crawler.logs import many
-from crawler.sheets import Table, trouble
+from crawler.sheets import SqliteFile, trouble
 
 KINDS = COLUMNS | HTML  # there is always room for it: a later export may be asked for it
 AT_ONCE = 500  # rows of a statement
@@ -39,12 +39,12 @@ class Database:
         raise NotImplementedError
 
 
-class Sqlite(Database, Table):
+class Sqlite(Database, SqliteFile):
     """An SQLite file; a new one has its name when it is whole, a later export adds to it."""
 
     def __init__(self, out: Path, wanted: Selection, mark: str, force: bool) -> None:
         Database.__init__(self, wanted, mark, force)
-        Table.__init__(self, out, "pages", KINDS, grows=True)
+        SqliteFile.__init__(self, out, "pages", KINDS, grows=True)
 
     def _begin(self) -> None:
         super()._begin()

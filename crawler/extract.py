@@ -19,7 +19,7 @@ from crawler.harvest import EMPTY, WIDE, Harvest, Row, Tally, read_part
 from crawler.logs import many, printable
 from crawler.readers import PATIENCE, Lost, Part, Readers, parts
 from crawler.rules import Rules
-from crawler.sheets import SQLITE, new_sheet, place
+from crawler.sheets import SQLITE, new_sheet, resolved
 from crawler.show import Add, bar, count, flag, say
 from crawler.store import Store, open_store
 
@@ -53,9 +53,13 @@ def run(options: Namespace) -> int:
     store = open_store(options.store)
     if options.url:
         say(try_page(store, given, options.url))
-    else:
-        tally = extract(store, given, place(options.out), options.workers, options.force)
-        say(f"{tally.as_text()}; {options.out} is written")
+        return errors.OVER
+    try:
+        tally = extract(store, given, resolved(options.out), options.workers, options.force)
+    except KeyboardInterrupt:
+        say("stopped; nothing is left of it; the same command begins anew", sys.stderr)
+        return errors.STOPPED
+    say(f"{tally.as_text()}; {options.out} is written")
     return errors.OVER
 
 
@@ -75,7 +79,7 @@ def extract(store: Store, rules: Rules, out: Path, workers: int, force: bool = F
     columns = dict(zip(rules.names, ["url", *(column.type for column in rules.columns)], strict=True))
     with (
         closing(new_sheet(out, "rows", columns, force)) as sheet,
-        closing(bar(places(store, rules), "pages", count(places(store, rules)))) as seen,
+        closing(bar(admitted(store, rules), "pages", count(admitted(store, rules)))) as seen,
         closing(_harvests(store, rules, False, parts(seen), workers, tally)) as harvests,
     ):
         for found in harvests:
@@ -84,7 +88,7 @@ def extract(store: Store, rules: Rules, out: Path, workers: int, force: bool = F
     return tally
 
 
-def places(store: Store, rules: Rules) -> Iterator[str]:
+def admitted(store: Store, rules: Rules) -> Iterator[str]:
     """All records of the hosts that are wanted, as host/key."""
     for host in filter(rules.admits_host, store.hosts()):
         yield from (f"{host}/{key}" for key in store.keys("links", host))

@@ -14,6 +14,7 @@ from typing import Any
 from crawler.errors import UsageError
 
 PACKAGE = "folder-crawler"
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # letters that grep finds; json.dumps would make one for each row
 GROUP = 32 << 20  # bytes of a row group of Parquet in memory: small ones make it slow to read
 
 Row = dict[str, Any]  # text, numbers, true or false, lists of text, or None, by column
@@ -55,8 +56,8 @@ class JsonLines(Form):
     """A line of JSON for each row, with all that is in it."""
 
     def add(self, rows: list[Row]) -> bytes:
-        """A line each, in letters that grep finds."""
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "replace")
+        """A line each."""
+        return "".join(f"{_encode(row)}\n" for row in rows).encode("utf-8", "replace")
 
 
 class GzippedJsonLines(JsonLines):
@@ -116,7 +117,7 @@ class Csv(Form):
 
 def plain(value: Any) -> Any:
     """A value for cells that know only text and numbers: lists and truth values as JSON has them."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list) else value
+    return _encode(value) if isinstance(value, bool | list) else value
 
 
 class Parquet(Form):

@@ -31,7 +31,7 @@ class Rows(Protocol):
         """Let go of it; what is not whole, and cannot be gone on with, is removed."""
 
 
-def place(out: str) -> Path:
+def resolved(out: str) -> Path:
     """Where a name leads: what stands behind a link is replaced, and the link stays."""
     return Path(os.path.realpath(out) if os.path.islink(out) else out)
 
@@ -81,7 +81,7 @@ def new_sheet(out: Path, table: str, columns: Columns, force: bool) -> Rows:
     if form != SQLITE:
         return Sheet(out, FORMS[form](columns), force)
     stop_at(out, force)
-    return Table(out, table, columns)
+    return SqliteFile(out, table, columns)
 
 
 class Sheet:
@@ -152,7 +152,7 @@ class Sheet:
             rest = rest[os.write(self._file, rest) :]
 
 
-class Table:
+class SqliteFile:
     """A table of an SQLite file: of a new one, or of one that is there already and grows."""
 
     def __init__(self, out: Path, name: str, columns: Columns, grows: bool = False) -> None:

@@ -324,7 +324,7 @@ def cut(write):
         write(self, data)
     return some
 sheets.Sheet._write = cut(sheets.Sheet._write)
-sheets.Table.add = cut(sheets.Table.add)
+sheets.SqliteFile.add = cut(sheets.SqliteFile.add)
 cli.main()
 """
 
@@ -447,7 +447,7 @@ def test_two_exports_do_not_write_one_new_database(
 ) -> None:
     out = tmp_path / "pages.sqlite"
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.1))
-    with closing(sheets.Table(out, "pages", {"key": "key"}, grows=True)):
+    with closing(sheets.SqliteFile(out, "pages", {"key": "key"}, grows=True)):
         assert "another command is writing" in export(crawled_once, out, code=USAGE)
         assert not out.exists()
 
