@@ -46,7 +46,9 @@ def ending(out: Path, endings: Iterable[str]) -> str:
 
 def stop_at(out: Path, force: bool) -> None:
     """Stop at a file that is there already, unless it may be replaced."""
-    if out.is_dir() or (out.exists() and not force):
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; name a file")
+    if out.exists() and not force:
         raise UsageError(f"{out} is there already; name another file, or give --force to replace it")
 
 

@@ -425,7 +425,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_for(crawled_once: Path
     export(crawled_once, out, "--force")
     assert len(read_csv(out)) == len(expected(crawled_once))
     (tmp_path / "folder.csv").mkdir()
-    assert "is there already" in export(crawled_once, tmp_path / "folder.csv", "--force", code=USAGE)
+    assert "is a folder" in export(crawled_once, tmp_path / "folder.csv", "--force", code=USAGE)
 
 
 def test_what_a_link_leads_to_is_replaced_and_the_link_stays(crawled_once: Path, tmp_path: Path) -> None:
@@ -450,17 +450,6 @@ def test_two_exports_do_not_write_one_new_database(
     with closing(sheets.SqliteFile(out, "pages", {"key": "key"}, grows=True)):
         assert "another command is writing" in export(crawled_once, out, code=USAGE)
         assert not out.exists()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=False).returncode:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.mark.parametrize("form", [".jsonl", ".sqlite", ".parquet"])
