@@ -189,7 +189,8 @@ class SqliteFile:
 
     def add(self, rows: list[Row]) -> None:
         """Write a batch, whole or not at all."""
-        insert = f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * len(self.columns))})"
+        names, marks = ", ".join(map(_quoted, self.columns)), ", ".join("?" * len(self.columns))
+        insert = f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"
         with trouble(self.path), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany(insert, ([_cell(row.get(name)) for name in self.columns] for row in rows))

@@ -508,6 +508,16 @@ def test_with_a_mark_a_row_that_is_there_is_written_again(crawled: Path, tmp_pat
     assert read_sqlite(out)[0]["title"] == "new"
 
 
+def test_columns_may_have_any_order_and_others_beside_them(crawled_once: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pages.sqlite"
+    db = sqlite3.connect(out)
+    names = ", ".join(f'"{name}"' for name in ("html", "note", *reversed(COLUMNS)))
+    db.execute(f"CREATE TABLE pages ({names}, UNIQUE (key))")
+    db.close()
+    export(crawled_once, out, "--html")
+    assert same(read_sqlite(out), expected(crawled_once), ".sqlite")
+
+
 def test_an_sqlite_file_knows_its_hosts_and_any_sqlite_reads_it(crawled_once: Path, tmp_path: Path) -> None:
     export(crawled_once, tmp_path / "pages.sqlite")
     db = sqlite3.connect(tmp_path / "pages.sqlite")
