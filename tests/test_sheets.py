@@ -26,6 +26,7 @@ COLUMNS = {'a "quoted" name': "text", "select": "int", "cost": "float", "is": "b
 ROWS = [
     ['x,"y"\rz\n中', 1, 1.5, True, ["y", "ß"]],
     ["=1+1", -5, 2.0, False, []],
+    ["a lone\rend of line", None, None, None, None],
     [None, None, None, None, None],
 ]
 
@@ -59,7 +60,7 @@ def read_sqlite(path: Path) -> list[list[Any]]:
     with closing(sqlite3.connect(path)) as database:
         assert [about[1] for about in database.execute("PRAGMA table_info(rows)")] == list(COLUMNS)
         found = [list(row) for row in database.execute("SELECT * FROM rows")]
-    assert [row[3] for row in found] == [1, 0, None], "truth values are numbers there"
+    assert [row[3] for row in found] == [1, 0, None, None], "truth values are numbers there"
     return [[*row[:4], row[4] and json.loads(row[4])] for row in found]
 
 
@@ -114,8 +115,11 @@ def test_what_a_killed_command_has_left_is_in_no_file(tmp_path: Path, ending: st
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     assert not out.exists()
+    journal = tmp_path / f"out{ending}.part.json"
     if ending != sheets.SQLITE:
-        (tmp_path / f"out{ending}.part.json").write_text("{}")  # of a killed export: it knows nothing of the new part
+        journal.write_text("{}")  # of a killed export, which must not go on with the new part
+    with closing(sheets.new_sheet(out, "rows", COLUMNS, False)):
+        assert not journal.exists()
     write(out)
     assert READ[ending](out) == ROWS
     if ending == sheets.SQLITE:
