@@ -25,6 +25,7 @@ from crawler import cli, survey, top
 from crawler.config import Settings
 from crawler.errors import StoreAway, UsageError
 from crawler.files import Files
+from crawler.logs import size
 from crawler.outlook import History, Outlook
 from crawler.records import Try
 from crawler.roster import Minutes
@@ -457,7 +458,8 @@ def test_text_is_cut_to_the_columns_that_it_takes(text: str, width: int) -> None
     assert clip(text, 12) == text
 
 
-def test_times_are_told_in_one_unit() -> None:
+def test_times_and_sizes_are_told_in_one_unit() -> None:
+    assert [size(n) for n in (0, 26.7e6, 53e9, 1.5e12)] == ["0.0 MB", "26.7 MB", "53.0 GB", "1.5 TB"]
     assert [as_time(t) for t in (0, 59.6, 119, 120, 7199, 7200, 200_000)] == [
         "0 s",
         "60 s",
