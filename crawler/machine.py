@@ -223,7 +223,9 @@ class Machine:
             self.slate.drain()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signals += 1
+        # A second Ctrl-C is impatience. A second SIGTERM is not: schedulers send it to a job and to each part of it.
+        if number == signal.SIGINT or not self._signals:
+            self._signals += 1
         self.slate.drain()
 
     def _end(self) -> None:

@@ -48,7 +48,7 @@ class Progress:
         if not self._announced:
             self._announced = True
             self._bar.write(
-                "finishing what is in flight; once more to stop now (nothing is lost either way)", file=sys.stderr
+                "finishing what is in flight; Ctrl-C again to stop now (nothing is lost either way)", file=sys.stderr
             )
 
     def close(self) -> None:

@@ -147,10 +147,12 @@ def test_ctrl_c_twice_stops_now_and_loses_nothing(tmp_path: Path) -> None:
         assert w.differences() == []
 
 
-def test_sigterm_is_a_polite_stop_too(tmp_path: Path) -> None:
+def test_sigterm_is_a_polite_stop_too_even_when_it_comes_twice_as_from_schedulers(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.3), tmp_path) as w:
         process = w.start(*w.web.seeds())
         w.until(8)
+        process.terminate()
+        wait_for_line(process, "finishing what is in flight")
         process.terminate()
         end(process, 3)
         w.run()
