@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import socket
 import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from mount_network import until
+from mount_network import missing, until
 from mounts import TIED, Sshfs
 from world import COMMAND, LONG
 
@@ -30,6 +31,11 @@ class Hosts(Sshfs):
         super().__init__(folder, len(shells))
         self.shells, self.bare = shells, bare  # login shells; the hosts whose mount is missing
         self.mnt = folder / "mnt"
+
+    @classmethod
+    def skip_reason(cls) -> str | None:
+        """What sshfs needs, and what a host has."""
+        return super().skip_reason() or missing("bash", "unshare", "hostname", "flock", "pgrep", "ps")
 
     def up(self) -> None:
         """An sshd for each host, and an ssh that knows the hosts."""
@@ -90,7 +96,8 @@ class Hosts(Sshfs):
         text = text.replace(self.network.address("server"), self.network.address(f"m{machine}"))
         text += f"SetEnv HOME={home} TMPDIR={home} PYTHONPATH={TOP} PATH={os.environ['PATH']}\n"
         config.write_text(text)
-        passwd = Path("/etc/passwd").read_text().replace(":/bin/bash\n", f":/usr/bin/{self.shells[machine]}\n", 1)
+        users = Path("/etc/passwd").read_text()
+        passwd = re.sub(r"^(root:.*:).*$", rf"\1/usr/bin/{self.shells[machine]}", users, flags=re.MULTILINE)
         (self.folder / f"passwd-{machine}").write_text(passwd)
         shared = "" if machine in self.bare else f"{self.at(machine)}>{self.mnt}"
         words = [f"m{machine}", str(config), shared, f"{self.folder}/passwd-{machine}>/etc/passwd"]
