@@ -13,7 +13,7 @@ import crawler
 FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
-    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour"],
+    ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour", "plan_sums"],
     ["records", "show", "progress", "metrics", "serve_http"],
     ["manual", "completion"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
@@ -30,7 +30,7 @@ ROWS = [
     ["export", "serve"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
-    ["machine", "browse", "retry"],
+    ["machine", "browse", "retry", "plan"],
     ["rules", "trees", "readers", "sheets"],
     ["harvest"],
     ["extract"],
