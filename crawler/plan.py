@@ -218,10 +218,11 @@ def _about_shards(sums: Sums) -> Iterator[str]:
 
 
 def _about_disk(sums: Sums) -> Iterator[str]:
+    xfs = f"`mkfs.xfs -i maxpct={sums.xfs_wanted}`" if sums.xfs_wanted else "xfs"
     if sums.ext4_wanted > EXT4_MOST:
-        yield f"ext4 has at most {EXT4_MOST:,} inodes, so take xfs, or several disks"
+        yield f"ext4 has at most {EXT4_MOST:,} inodes, so take {xfs}, or several disks"
     elif sums.ext4_wanted:
-        yield f"ext4 makes too few inodes by itself: `mkfs.ext4 -N {sums.ext4_wanted}`, or xfs, which needs no number"
+        yield f"ext4 makes too few inodes by itself: `mkfs.ext4 -N {sums.ext4_wanted}`, or {xfs}"
 
 
 def _with(task: Task, **changed: Any) -> Task:

@@ -43,6 +43,9 @@ DAY = 86400.0
 # What mkfs.ext4 does by itself: from so many bytes of disk on, an inode for so many; and its most in any case.
 EXT4 = ((16 << 40, 65536), (4 << 40, 32768), (512 << 20, 16384), (0, 4096))
 EXT4_MOST = 2**32 - 1
+# What mkfs.xfs does: from so many bytes on, inodes may take so many percent of the disk.
+XFS = ((50 << 40, 1), (1 << 40, 5), (0, 25))
+XFS_INODE = 512  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,12 @@ class Sums:
         """The inodes that it must be told to make; 0 where its own are enough."""
         wanted = math.ceil(self.inodes / rate("load"))
         return wanted if wanted > self.ext4_inodes else 0
+
+    @property
+    def xfs_wanted(self) -> int:
+        """The percent of the disk that mkfs.xfs must be told to leave for inodes; 0 where its own are enough."""
+        wanted = math.ceil(100 * self.inodes * XFS_INODE / self.disk)
+        return wanted if wanted > next(part for least, part in XFS if self.disk_size >= least) else 0
 
     @property
     def server_requests(self) -> float:

@@ -181,6 +181,22 @@ def test_as_many_inodes_as_are_advised_can_be_made(tmp_path: Path) -> None:
     assert f"ext4 has at most {EXT4_MOST:,} inodes" in said(Task(2e9, 1e6))
 
 
+@pytest.mark.parametrize(("size", "pages"), [("900g", 16e6), ("40t", 700e6), ("60t", 1000e6)])
+def test_how_much_room_xfs_leaves_for_inodes_is_what_mkfs_says(size: str, pages: float, tmp_path: Path) -> None:
+    program = shutil.which("mkfs.xfs", path="/usr/sbin:/sbin:/usr/bin")
+    if not program:
+        pytest.skip("mkfs.xfs is not here, so what it does by itself is not asked")
+    done = subprocess.run(
+        [program, "-N", "-d", f"file,name={tmp_path}/disk,size={size}"], capture_output=True, text=True
+    )
+    (own,) = re.findall(r"imaxpct=(\d+)", done.stdout)
+    (each,) = re.findall(r"isize=(\d+)", done.stdout)
+    sums = Sums(Task(pages, 1))
+    enough = sums.inodes * int(each) <= sums.disk * int(own) / 100
+    assert bool(sums.xfs_wanted) != enough
+    assert sums.xfs_wanted in (0, math.ceil(100 * sums.inodes * int(each) / sums.disk))
+
+
 def mkfs(folder: Path, size: str, *args: str) -> tuple[int, int]:
     """The blocks and inodes that mkfs.ext4 would make."""
     program = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin")
