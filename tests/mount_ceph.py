@@ -1,4 +1,8 @@
-"""CephFS: one daemon of each kind, the objects in memory, and a FUSE client for each machine, in network namespaces."""
+"""CephFS: one daemon of each kind, the objects in memory, and a FUSE client for each machine, in network namespaces.
+
+Debian 12's ceph-fuse (16.2) may hang for good when several machines want one name: it waits in the kernel to drop a
+name from a folder that a look-up holds, which it does not answer meanwhile. So this kind is for those who ask for it.
+"""
 
 from __future__ import annotations
 
@@ -100,6 +104,8 @@ class Ceph(Networked):
         log = f"ceph-fuse-{role}.log"
         argv = ["ceph-fuse", "-f", "-c", f"{self.folder}/ceph.conf", str(point)]
         self.mounted(point, self.start(self.network.command(role, argv), log), log)
+        # If it hangs, what waits for it is let go first.
+        self.stack.callback(subprocess.run, ["umount", "-f", str(point)], capture_output=True, check=False)
 
     def _run(self, *argv: str) -> None:
         run(*self.network.command("server", [*argv, "-c", f"{self.folder}/ceph.conf"]))
