@@ -26,8 +26,8 @@ WORDS = {
     "mount the shared folder into the container",
     "cifs": "SMB; mount it with cache=strict,actimeo=1 and the same user everywhere",
     "9p": "9p; mount it with cache=none, since its other caches do not see other machines",
-    "ceph-fuse": "ceph-fuse, whose version 16.2 hangs when machines want one name: if the tests between two do not end, "
-    "take the kernel's client (mount -t ceph)",
+    "ceph-fuse": "ceph-fuse, whose version 16.2 hangs when machines want one name: if the tests between two "
+    "do not end, take the kernel's client (mount -t ceph)",
     "local": "a disk of this machine: fit for one machine, not seen by others unless it is exported",
 }
 STALE = {
