@@ -88,7 +88,7 @@ def learn(store: Store, pages: float) -> dict[str, float]:
         raise NotThere(f"{store.root} has no page to learn from; crawl some first, with --limit 1000, say")
     settled = sum(len(store.settled(host)) for host in {*hosts, *filter(urls.is_host, store.files.names("errs"))})
     return {
-        "hosts": max(round(pages * len(hosts) / kept), 1),
+        "hosts": min(max(round(pages * len(hosts) / kept), 1), pages),  # some have only redirects
         "page_size": size / kept,
         "links": sum(records) / len(records),
         "others": max(settled / kept - 1, 0.0),
@@ -114,7 +114,7 @@ def as_text(sums: Sums, learnt: Path | None = None) -> str:
     task = sums.task
     head = f"{_number(task.pages)} pages of {many(round(task.hosts), 'host')} in {_time(task.seconds)}"
     rows = [f"{line.name:<12} {line.value:<27} {line.why}".rstrip() for line in lines(sums)]
-    told = [f"hosts, sizes, links, refusals and delay are like those in {learnt}"] if learnt else []
+    told = [f"sizes, links, refusals, delay, and pages a host without --hosts, are those of {learnt}"] if learnt else []
     return "\n".join([head, *told, *rows, _verdict(sums), *(f"- {what}" for what in advice(sums))])
 
 
@@ -150,7 +150,7 @@ def _machines(sums: Sums) -> Iterator[Line]:
     task = sums.task
     cpu = f"{sums.by_cpu} for {_number(sums.cpu)} busy cores ({rate('cpu_page')} ms a page, `make bench`)"
     visitors = f"{sums.by_visitors} for {_number(sums.open_requests)} open requests ({task.threads} a worker)"
-    why = f"{cpu}, {visitors}, {_part(rate('load'))} busy"
+    why = f"{cpu}, {visitors}, each {_part(rate('load'))} busy"
     yield Line("machines", f"{_number(sums.machines)} with {many(task.workers, 'worker')}", why)
     yield Line("memory", f"{_unit(sums.memory, SIZES)} a machine", f"{rate('memory')} MB a worker (`make bench`)")
     why = f"{rate('known')} bytes a URL; more where more URLs are found than asked"

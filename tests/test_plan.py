@@ -275,9 +275,15 @@ def test_a_small_crawl_tells_of_a_larger_one(crawled: Path) -> None:
     assert task["hosts"] == round(1e6 * len(list((crawled / "links").iterdir())) / len(htmls))
     assert task["delay"] == 0.01
     told = crawler("plan", "--from", str(crawled), "--pages", "1M", "--hosts", "10", "--delay", "2")
-    assert f"like those in {crawled}" in told
+    assert f"are those of {crawled}" in told
     assert "of 10 hosts" in told
     assert "(delay 2, " in told
+
+
+def test_a_small_crawl_with_more_hosts_than_pages_does_not_make_a_larger_one_impossible(crawled: Path) -> None:
+    for number in range(1000):
+        (crawled / f"links/moved-{number}.example").mkdir()
+    assert plan("--from", str(crawled), "--pages", "100")["task"]["hosts"] == 100
 
 
 def test_a_store_without_pages_has_nothing_to_tell(crawled: Path, tmp_path: Path) -> None:
