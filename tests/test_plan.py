@@ -326,6 +326,18 @@ def test_the_table_of_sizes_is_made_by_the_command() -> None:
         assert cells.split(" | ") == sized(*flags.split()), flags
 
 
+def test_how_many_machines_a_file_server_carries_follows_from_the_rates() -> None:
+    text = (TOP / "deploy/README.md").read_text("utf-8")
+    task, load = Task(1, 1), RATES["load"].value
+    machine = task.workers * task.threads / task.latency / (1 + task.others) * load
+    assert f"**{machine:.0f} pages a second**" in text
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert len(rows) == 3
+    for files, pages, machines in rows:
+        carried = int(files.replace(",", "")) / RATES["inodes_page"].value * load
+        assert (int(pages), int(machines)) == (round(carried), int(carried // machine))
+
+
 def sized(*flags: str) -> list[str]:
     """The cells of a row: pace, machines, inodes, disk, the file server's requests and its load, time of a host."""
     told = dict(re.findall(r"^(\S+(?: server)?) +(.*?)(?:  .*)?$", crawler("plan", *flags), re.MULTILINE))
