@@ -62,7 +62,7 @@ def test_a_billion_pages_by_hand() -> None:
     assert sums.server_requests == pytest.approx((9.2 * 1e9 + 18 * 1e6) / 604_800)
     assert sums.servers == pytest.approx(2 * sums.server_requests / 9.2 / (460 * 0.7))
     assert sums.web_bits == pytest.approx(8 * 30_720 * 1e9 / 604_800)
-    assert sums.server_bits == pytest.approx(8 * (30_720 + 4_250 + 7_500) * 1e9 / 604_800)
+    assert sums.server_bits == pytest.approx(8 * (30_720 + 4_150 + 7_500) * 1e9 / 604_800)
     assert sums.memory == 360e6
     assert sums.own_disk == pytest.approx(230 * 1.2e9 / 23)
 
