@@ -332,7 +332,7 @@ def test_how_many_machines_a_file_server_carries_follows_from_the_rates() -> Non
     machine = task.workers * task.threads / task.latency / (1 + task.others) * load
     assert f"**{machine:.0f} pages a second**" in text
     rows = re.findall(r"^\| .* \| ([\d,]+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
-    assert len(rows) == 3
+    assert len(rows) >= 3
     for files, pages, machines in rows:
         carried = int(files.replace(",", "")) / RATES["inodes_page"].value * load
         assert (int(pages), int(machines)) == (round(carried), int(carried // machine))
