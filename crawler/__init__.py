@@ -30,6 +30,7 @@ next: it is the life of a URL.
     retry                                  refused URLs are asked again
     machine                                the pool of workers, signals, progress
     browse                                 what is in a store: its pages, a page, its links, its hosts
+    plan*                                  what a crawl of so many pages will take
     manual, completion                     what --help shows; scripts that complete commands in a shell
     rules, trees, readers                  what is wanted; a page to look in; a pool that reads a store
     harvest, extract                       from pages to rows; `crawler extract`

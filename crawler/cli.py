@@ -28,6 +28,7 @@ from crawler import (
     export,
     extract,
     manual,
+    plan,
     rehydrate,
     report,
     retry,
@@ -153,7 +154,7 @@ def parser() -> Parser:
         return made
 
     _crawl_commands(add)
-    for module in (top, serve, browse, export, extract, check, retry):
+    for module in (top, serve, browse, export, extract, check, retry, plan):
         module.commands(add)
     completion.commands(add, parser)
     program.epilog = manual.overview(commands.choices)

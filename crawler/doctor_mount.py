@@ -12,13 +12,22 @@ OK, SLOW, UNFIT = "ok", "slow", "unfit"
 # Behind these a rename is a copy and then a removal. Some name themselves in the type, some only in the source.
 OBJECT_STORE = re.compile("s3fs|goofys|geesefs|rclone|gcsfuse|blobfuse2?|mount(point)?-s3|ossfs|cosfs|obsfs")
 OF_ONE_MACHINE = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "vfat", "exfat"}
-FAMILIES = {"nfs4": "nfs", "smb3": "cifs", "smbfs": "cifs", "fuse.sshfs": "sshfs", "fuse.glusterfs": "glusterfs"}
+FAMILIES = {
+    "nfs4": "nfs",
+    "smb3": "cifs",
+    "smbfs": "cifs",
+    "fuse.sshfs": "sshfs",
+    "fuse.glusterfs": "glusterfs",
+    "fuse.ceph-fuse": "ceph-fuse",
+}
 
 WORDS = {
     "overlay": "an overlay, such as a container's own layer, which no other machine sees; "
     "mount the shared folder into the container",
     "cifs": "SMB; mount it with cache=strict,actimeo=1 and the same user everywhere",
     "9p": "9p; mount it with cache=none, since its other caches do not see other machines",
+    "ceph-fuse": "ceph-fuse, whose version 16.2 hangs when machines want one name: if the tests between two "
+    "do not end, take the kernel's client (mount -t ceph)",
     "local": "a disk of this machine: fit for one machine, not seen by others unless it is exported",
 }
 STALE = {

@@ -339,7 +339,8 @@ class Files:
         with self._trouble(""):
             seen = os.statvfs(self.root)
             free = seen.f_bavail * seen.f_frsize if seen.f_blocks else UNCOUNTED
-            return free, seen.f_favail if seen.f_files else UNCOUNTED
+            # CephFS says -1: as many as you like.
+            return free, seen.f_favail if seen.f_files and seen.f_favail >= 0 else UNCOUNTED
 
     def has_room(self) -> bool:
         """Whether a few pages more would fit: found out by writing as much, for nothing else tells of a quota."""

@@ -15,7 +15,7 @@ GROUPS = {
     "crawl": ("run", "add", "pause", "resume", "stop", "retry", "rehydrate"),
     "watch": ("status", "top", "serve", "explain", "check", "doctor"),
     "the corpus": ("ls", "cat", "links", "hosts", "export", "extract"),
-    "more": ("demo", "completion"),
+    "more": ("plan", "demo", "completion"),
 }
 WIDTH, INDENT = 80, 14
 HEADING = re.compile(r"^(?:\S.*:$|usage:|example:)", re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mount_ceph import Ceph
 from mount_gluster import Gluster
 from mount_moosefs import Moosefs
 from mount_nfs import Nfs3, Nfs4
@@ -14,6 +15,7 @@ KINDS: dict[str, type[Mount]] = {
     "sshfs-killed": SshfsKilled,
     "gluster": Gluster,
     "moosefs": Moosefs,
+    "ceph": Ceph,
     "nfs4": Nfs4,
     "nfs3": Nfs3,
 }

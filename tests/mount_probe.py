@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from crawler.errors import StoreError
 from crawler.files import Files
@@ -134,25 +135,42 @@ def claims(files: Files, start: float) -> Report:
 
 
 def put(files: Files, start: float) -> Report:
-    """Files of 30 KB per second, with 1 and with 16 threads, with and without syncing."""
+    """Files of 30 KB per second, with 1 and with 16 threads, with and without syncing; and renames."""
     rates: Report = {}
     for durable in (True, False):
         files.durable = durable
         for threads in (1, 16):
-            rates[f"{'durable' if durable else 'not'}-{threads}"] = _rate(files, threads, f"put/{durable}-{threads}")
+            stem = f"put/{durable}-{threads}"
+            put_one = partial(_put, files, stem)
+            rates[f"{'durable' if durable else 'not'}-{threads}"] = _rate(threads, put_one)
     files.durable = True
+    for threads in (1, 16):
+        rates[f"rename-{threads}"] = _rate(threads, partial(_rename, files))
     files.settle(["put"])
     rates["free"] = files.free()
     return rates
 
 
-def _rate(files: Files, threads: int, stem: str, seconds: float = 4.0) -> float:
+def _put(files: Files, stem: str, name: str) -> None:
+    files.put(f"{stem}-{name}", PAGE)
+
+
+def _rename(files: Files, name: str) -> None:
+    """Each thread gives a file of its own one name after the other."""
+    thread, done = name.split("-")
+    if done == "0":
+        files.create(f"put/renamed-{name}")
+    files.claim(f"put/renamed-{name}", f"put/renamed-{thread}-{int(done) + 1}")
+
+
+def _rate(threads: int, call: Callable[[str], object], seconds: float = 4.0) -> float:
+    """Calls per second; each is given a name of its own."""
     began = time.monotonic()
 
     def go_on(thread: int) -> int:
         done = 0
         while time.monotonic() - began < seconds:
-            files.put(f"{stem}-{thread}-{done}", PAGE)
+            call(f"{thread}-{done}")
             done += 1
         return done
 

@@ -42,6 +42,7 @@ TABLE = """\
 5 1 0:53 / /mnt/real rw - fuse.sshfs me@server:/srv rw
 6 1 0:54 / /mnt/real rw shared:7 - fuse.goofys bucket rw
 7 1 0:55 / /mnt/s3fs rw - ext4 /dev/s3fs rw
+8 1 0:56 / /mnt/ceph rw - fuse.ceph-fuse ceph-fuse rw
 """
 
 
@@ -322,11 +323,16 @@ def test_a_mount_that_hangs_is_named_and_the_command_ends(tmp_path: Path) -> Non
         ("/mnt/aws/store", "fuse", "fuse", True),
         ("/mnt/real", "fuse.goofys", "fuse", True),
         ("/mnt/s3fs", "ext4", "local", False),
+        ("/mnt/ceph", "fuse.ceph-fuse", "ceph-fuse", False),
     ],
 )
 def test_the_kernel_says_what_a_folder_is_on(folder: str, kind: str, family: str, refused: bool) -> None:
     mount = find_mount(folder, TABLE)
     assert (mount.kind, mount.family, mount.is_object_store()) == (kind, family, refused)
+
+
+def test_a_client_that_is_known_to_hang_is_named_before_it_does() -> None:
+    assert "take the kernel's client (mount -t ceph)" in find_mount("/mnt/ceph/store", TABLE).finding().seen
 
 
 def test_an_object_store_behind_fuse_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -458,11 +458,15 @@ def test_room_is_found_by_writing_and_nothing_is_left_of_that(small_disk: Path) 
     assert len(os.listdir(small_disk)) == 10
 
 
-def test_a_file_system_that_counts_neither_bytes_nor_inodes_has_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "told",
+    [(4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255), (1 << 22, 1 << 22, 1 << 40, 1 << 40, 1 << 40, 1, -1, -1, 0, 255)],
+    ids=["nothing", "as CephFS"],
+)
+def test_a_file_system_that_does_not_count_has_room(
+    told: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
-    monkeypatch.setattr(files_module.os, "statvfs", lambda _: nothing)
+    monkeypatch.setattr(files_module.os, "statvfs", lambda _: os.statvfs_result(told))
     assert min(files(tmp_path).free()) > 1 << 60
 
 

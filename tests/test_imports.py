@@ -14,7 +14,7 @@ FOLDER = Path(crawler.__file__).parent
 
 ROWS = [
     ["version", "errors", "reasons", "addresses", "traps", "logs", "slate", "cores", "armour", "syncs"],
-    ["records", "show", "progress", "metrics", "serve_http"],
+    ["records", "show", "plan_sums", "progress", "metrics", "serve_http"],
     ["manual", "completion"],
     ["urls", "charset", "terms", "robots", "deadlines", "places"],
     ["files", "config", "politeness", "parse", "sitemap", "cookies"],
@@ -30,7 +30,7 @@ ROWS = [
     ["export", "serve"],
     ["housekeeping", "permits"],
     ["begin", "worker"],
-    ["machine", "browse", "retry"],
+    ["machine", "browse", "retry", "plan"],
     ["rules", "trees", "readers"],
     ["harvest"],
     ["extract"],

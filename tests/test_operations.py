@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mounts import Mount
 from operations import Counts, can_trace, count, per_page, show, trace
 from world import COMMAND, World, end, world
 
@@ -19,9 +21,10 @@ pytestmark = [
 ]
 
 
-def traced_crawl(web: Web, folder: Path, *args: str) -> tuple[Counts, int]:
-    """A whole crawl with two workers; the operations on its store, and its pages."""
+def traced_crawl(web: Web, folder: Path, *args: str, root: Path | None = None) -> tuple[Counts, int]:
+    """A whole crawl with two workers; the operations on its store, which may be elsewhere, and its pages."""
     with world(web, folder) as here:
+        here.root = root or here.root
         calls = folder / "calls"
         end(start(here, calls, *web.seeds(), *args), seconds=1800)
         assert not here.differences()
@@ -50,3 +53,16 @@ def test_one_page_per_host_is_what_costs_most(tmp_path: Path, capsys: pytest.Cap
     counts, pages = traced_crawl(FlatWeb(hosts=400), tmp_path, "-t", "16")
     with capsys.disabled():
         print("\n" + show("one page per host", counts, pages))
+
+
+@pytest.mark.parametrize("web", [TreeWeb(hosts=1, fanout=5, depth=5), FlatWeb(hosts=400)], ids=["deep", "flat"])
+def test_on_a_mount_that_is_no_disk_each_file_and_folder_has_its_own_sync(
+    web: Web, tmp_path: Path, mounting: Callable[[str, int], Mount], capsys: pytest.CaptureFixture[str]
+) -> None:
+    mount = mounting("bindfs", 1)
+    delay = ["-w", "0", "-s", "spread=host"] if isinstance(web, TreeWeb) else []
+    counts, pages = traced_crawl(web, tmp_path, *delay, root=mount.at(0) / "store")
+    with capsys.disabled():
+        print("\n" + show(f"{type(web).__name__} on bindfs", counts, pages))
+    assert per_page(counts, pages, ["fsync"]) >= 2
+    assert per_page(counts, pages) <= 2 * MOST
