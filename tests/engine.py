@@ -27,7 +27,8 @@ PLUGIN = "usr/libexec/docker/cli-plugins/docker-compose"
 BEGIN = """
 mount -t tmpfs tmpfs /run
 ip link set lo up
-exec dockerd --data-root "$0/data" --host "unix://$0/socket" --exec-root /run/docker --pidfile /run/docker.pid
+exec dockerd --data-root "$0/data" --host "unix://$0/socket" --exec-root /run/docker --pidfile /run/docker.pid \\
+    --exec-opt native.cgroupdriver=cgroupfs --cgroup-parent "${0##*/}"
 """
 TOP = Path(__file__).parent.parent
 
@@ -90,6 +91,8 @@ def engine(base: str) -> Iterator[Engine]:
         yield made
     finally:
         end(daemon)
+        for group in sorted(Path("/sys/fs/cgroup").glob(f"**/{folder.name}/**/"), reverse=True):
+            group.rmdir()
         shutil.rmtree(folder)
 
 
