@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
@@ -70,7 +71,7 @@ class Engine:
 
 
 def run(argv: list[str], **how: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, capture_output=True, text=True, timeout=LONG, check=False, **how)  # type: ignore
+    return subprocess.run(argv, capture_output=True, text=True, timeout=3 * LONG, check=False, **how)  # type: ignore
 
 
 @contextmanager
@@ -119,7 +120,7 @@ def provide(made: Engine, base: str) -> None:
     download_wheels(made.folder / "wheels", python)
     (made.folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     hooks = ['chroot "$1" python3 -m venv /usr/local', "copy-in wheels /", "upload pip.conf /etc/pip.conf"]
-    debian(made, release, "base.tar", "minbase", "python3-venv", hooks)
+    debian(made, release, "base.tar", "apt", "python3-venv,passwd", hooks)
     debian(made, "trixie", "plugin", "extract", "docker-compose", [])
     made.docker("import", str(made.folder / "base.tar"), base)
     plugins = made.folder / "client/cli-plugins"
@@ -131,7 +132,7 @@ def provide(made: Engine, base: str) -> None:
 
 def debian(made: Engine, release: str, target: str, variant: str, package: str, hooks: list[str]) -> None:
     """Debian with a package, as a tar file or a folder."""
-    flags = [f"--customize-hook={hook}" for hook in hooks]
+    flags = ["--dpkgopt=force-unsafe-io", *(f"--customize-hook={hook}" for hook in hooks)]
     argv = ["mmdebstrap", "--quiet", f"--variant={variant}", f"--include={package}", *flags, release, target]
     done = run(argv, cwd=made.folder)
     assert done.returncode == 0, done.stderr
@@ -142,5 +143,5 @@ def download_wheels(target: Path, python: str) -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))
     wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     flags = ["--quiet", "--only-binary=:all:", f"--python-version={python}", f"--dest={target}"]
-    done = run([shutil.which("python3") or "python3", "-m", "pip", "download", *flags, *wanted])
+    done = run([sys.executable, "-m", "pip", "download", *flags, *wanted])
     assert done.returncode == 0, done.stderr
