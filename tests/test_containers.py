@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,4 +116,4 @@ def codes(made: Engine) -> list[object]:
 def owners(made: Engine, volume: str = STORE) -> int:
     """How many workers hold shards."""
     names = os.listdir(shards) if (shards := made.volume(volume) / "shards").is_dir() else []
-    return len({Path(name).name.partition("@")[2] for name in names} - {"free"})
+    return len({name.partition("@")[2] for name in names} - {"free"})
