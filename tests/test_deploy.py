@@ -1,4 +1,7 @@
-"""What people launch it with: the compose file, the Dockerfile and the Makefile do what they say, without an engine."""
+"""What people launch it with: the compose file, the Dockerfile, the Job and the Makefile do what they say.
+
+Here without an engine; tests/test_containers.py has one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ import pytest
 import yaml
 from world import LONG
 
-from crawler import __version__, cli, errors
+from crawler import __version__, cli, config, errors
 from crawler.begin import spell_seed
 
 TOP = Path(__file__).parent.parent
@@ -55,12 +58,15 @@ def healthcheck(service: str) -> list[str]:
 # ---- docker-compose.yml
 
 
-def test_the_compose_file_is_valid_for_docker_compose() -> None:
-    docker = shutil.which("docker")
-    if not docker or subprocess.run([docker, "compose", "version"], capture_output=True).returncode:
-        pytest.skip("docker with its compose plugin is not here, so its own check of the compose file is left out")
-    done = subprocess.run([docker, "compose", "config", "--quiet"], cwd=TOP, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("file", ["docker-compose.yml", "deploy/compose.nfs.yml"])
+def test_the_compose_files_fit_the_compose_specification(file: str) -> None:
+    checked_by("check-jsonschema", "--builtin-schema=vendor.compose-spec", file)
+
+
+def checked_by(program: str, *args: str) -> None:
+    """A program of the development environment finds no fault."""
+    done = subprocess.run([program, *args], cwd=TOP, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -128,7 +134,7 @@ def wait_for(check: list[str]) -> None:
         time.sleep(0.2)
 
 
-def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_when_told(
+def test_three_crawlers_of_the_compose_file_share_a_store_and_give_it_back_before_docker_would_kill_them(
     served: int, tmp_path: Path
 ) -> None:
     def here(words: list[str]) -> list[str]:
@@ -137,14 +143,17 @@ def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_when
 
     store = tmp_path / "store"
     store.mkdir()
-    command = [sys.executable, "-m", "crawler", *here(SERVICES["crawler"]["command"]), "--workers=1"]
+    command = [sys.executable, "-m", "crawler", *here(SERVICES["crawler"]["command"])]
     crawlers = [subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) for _ in range(3)]
     try:
         wait_for(here(healthcheck("crawler")))
-        wait_for(["sh", "-c", f"crawler status {shlex.quote(str(store))} | grep -qE '^workers +3( |$)'"])
+        wait_for(["sh", "-c", f"crawler status {shlex.quote(str(store))} | grep -qE '^machines +3( |$)'"])
+        wait_for(["sh", "-c", f"! ls {shlex.quote(str(store))}/shards | grep -q @free"])
         for crawler in crawlers:
             crawler.terminate()
-        assert [crawler.wait(LONG) for crawler in crawlers] == [errors.STOPPED] * 3
+        grace = config.duration(SERVICES["crawler"]["stop_grace_period"])
+        assert [crawler.wait(grace) for crawler in crawlers] == [errors.STOPPED] * 3
+        assert all(name.endswith("@free") for name in os.listdir(store / "shards"))
     finally:
         for crawler in crawlers:
             crawler.kill()
@@ -154,9 +163,13 @@ def test_three_crawlers_of_the_compose_file_make_one_store_share_it_and_end_when
 # ---- Dockerfile
 
 
+def test_the_dockerfile_has_no_fault_that_hadolint_knows() -> None:
+    checked_by("hadolint", "deploy/Dockerfile")
+
+
 def test_the_image_has_a_pinned_base_and_runs_the_program_as_somebody_who_is_not_root() -> None:
     (base,) = rest_of("FROM")
-    assert re.fullmatch(r"python:3\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
     assert not rest_of("USER")[-1].startswith(("0", "root"))
     assert json.loads(rest_of("ENTRYPOINT")[0]) == ["crawler"]
     words = [word for word, _ in dockerfile()]
@@ -213,6 +226,47 @@ def test_the_dockerfiles_steps_give_a_program_that_crawls_in_an_empty_environmen
     assert run(str(image / "python"), "-m", "crawler", "--version") == f"crawler {__version__}\n"
     small = ("--hosts", "5", "--pages", "40", "--workers", "1")
     assert "every page is there" in run(str(image / "crawler"), "demo", "store", *small)
+
+
+# ---- Kubernetes
+
+
+def test_kubernetes_would_take_every_resource_as_it_is_written() -> None:
+    checked_by("kubernetes-validate", "--strict", "deploy/kubernetes.yaml")
+
+
+def test_the_job_runs_commands_that_the_program_understands_on_the_claim_that_is_made_with_it() -> None:
+    claim, job, view = kubernetes()
+    for made in (job, view):
+        pod = made["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["image"].endswith(f"/folder-crawler:{__version__}")
+        options = cli.read(container["args"])
+        (mount,) = (mount for mount in container["volumeMounts"] if mount["mountPath"] == str(options.store))
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == mount["name"])
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def kubernetes() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((TOP / "deploy/kubernetes.yaml").read_text("utf-8")))
+
+
+def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_the_crawl() -> None:
+    spec = kubernetes()[1]["spec"]
+    rules = [rule for rule in spec["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
+    actions = {code: rule["action"] for rule in rules for code in rule["onExitCodes"]["values"]}
+    assert actions == {errors.USAGE: "FailJob", errors.STORE: "FailJob", errors.STOPPED: "Ignore"}
+    assert {rule["onExitCodes"]["containerName"] for rule in rules} == {
+        spec["template"]["spec"]["containers"][0]["name"]
+    }
+    assert "completions" not in spec  # with it, so many pods would have to end with 0 one after another
+    command = cli.read(spec["template"]["spec"]["containers"][0]["args"])
+    assert command.command is cli.run_crawl
+    assert (
+        spec["template"]["spec"]["terminationGracePeriodSeconds"]
+        > config.Settings(**cli.given_settings(command)).timeout
+    )
 
 
 # ---- Makefile
