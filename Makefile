@@ -41,7 +41,7 @@ PYENV   := $(subst $(eval) ,:,$(wildcard $(HOME)/.pyenv/versions/*/bin))
 UNIT    := imports urls traps addresses robots parse sitemap politeness cookies config rules files frontier shards store
 pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
 	@export PATH="$(PYENV:%=%:)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
-		found=$$($(BIN)/uv python find -q --system $$python) || { echo "Python $$python is not here"; continue; }; \
+		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
 		echo "Python $$python: $$found" && \
 		$(BIN)/uv venv -q --clear --python $$found .pythons/$$python && \
 		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit && \

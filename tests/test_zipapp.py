@@ -197,10 +197,15 @@ def test_a_file_that_was_copied_badly_says_so(node: Node) -> None:
     assert not node.folders("*")
 
 
-@pytest.mark.parametrize("version", [*here(OLDER), "another"])
-def test_a_python_that_it_was_not_built_for_is_told_in_a_sentence(small: Path, tmp_path: Path, version: str) -> None:
-    if version == "another":
+@pytest.mark.parametrize("version", [*here(OLDER), "none", "libc"])
+def test_a_python_that_it_was_not_built_for_is_told_in_a_sentence(
+    small: Path, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if version == "none":
         BUILD["write"](small, {"cpython-399-x86_64-linux-gnu": b""}, "CPython 3.99")
+    elif version == "libc":
+        monkeypatch.setitem(BUILD["write"].__globals__, "GLIBC", (99, 1))
+        BUILD["write"](small, {OURS: b""}, "glibc 99.1 or newer")
     command = [str(python(version) or sys.executable), str(small), "status"]
     done = subprocess.run(command, env=BARE | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == errors.USAGE

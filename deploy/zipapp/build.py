@@ -15,7 +15,8 @@ from pathlib import Path
 START = Path(__file__).with_name("start.py")
 GLIBC = (2, 28)  # of 2018; pycurl and turbohtml have wheels for no older one
 THEN = (1980, 1, 1, 0, 0, 0)  # the same contents are the same bytes, whenever they were packed
-NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", ".lock"}  # of the installer, some with paths from here
+# Notes of the installer, with paths and times of this machine.
+NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", ".lock"}
 
 
 def main() -> None:
