@@ -50,7 +50,7 @@ def fitting(contents):
     abi = EXTENSION_SUFFIXES[0].split(".")[1]  # cpython-311-x86_64-linux-gnu
     if abi not in contents["parts"] or glibc() < contents["glibc"]:
         here = "%s with glibc %s" % (abi, ".".join(map(str, glibc())))
-        then = "start it with a Python that fits, as in: python3.12 %s --help, or on another machine" % __loader__.archive
+        then = "start it with one that fits, as in: python3.12 %s --help, or on another machine" % __loader__.archive
         sys.exit(told("this file is for %s, but %s is %s; %s" % (contents["for"], sys.executable, here, then)))
     return abi, contents["parts"][abi]
 
