@@ -10,10 +10,10 @@ PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fleet mounts bench fuzz check clean
+.PHONY: help venv demo test pythons fleet mounts bench fuzz check dist zipapp clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' Makefile
 
 venv: $(READY) ## set up .venv: the package, editable, and what its tests need (again only when pyproject.toml changes)
 	@echo "ready: . $(BIN)/activate"
@@ -34,6 +34,18 @@ tests = $(PYTEST) -n $(1) --dist worksteal $(2) $(ARGS) || { code=$$?; test $$co
 
 test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
 	@$(call tests,6,)
+
+# pyenv shows one of its Pythons at a time; with their own folders in front all of them are seen.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+PYENV   := $(subst $(eval) ,:,$(wildcard $(HOME)/.pyenv/versions/*/bin))
+UNIT    := imports urls traps addresses robots parse sitemap politeness cookies config rules files frontier shards store
+pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
+	@export PATH="$(PYENV:%=%:)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
+		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
+		echo "Python $$python: $$found" && \
+		$(BIN)/uv venv -q --clear --python $$found .pythons/$$python && \
+		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit && \
+		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT:%=tests/test_%.py) $(ARGS) || exit; done
 
 fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest
 	@$(call tests,3,-rs -m "fleet and not alone")
@@ -61,8 +73,18 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(BIN)/mypy --strict
 	$(PYTEST) tests/test_imports.py
 
+dist: $(READY) ## a wheel and an sdist, in dist/
+	@rm -f dist/*.whl dist/*.tar.gz
+	@$(BIN)/uv build -q --no-create-gitignore && ls dist/*.whl dist/*.tar.gz
+
+EXTRAS  ?= zst,warc
+MACHINE ?= $(shell uname -m)
+zipapp: dist ## dist/crawler.pyz, one file that runs where nothing is installed; PYTHONS="3.12" EXTRAS=sql MACHINE=aarch64
+	@$(BIN)/python deploy/zipapp/build.py dist/*.whl dist/crawler.pyz \
+		--pythons $(PYTHONS) --extras "$(EXTRAS)" --machine $(MACHINE)
+
 clean: ## remove all that these targets made: .venv, demo/, .bench/, caches, builds
-	@rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench
+	@rm -rf $(VENV) .pythons demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench
 	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.

@@ -48,7 +48,8 @@ def needed(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"this needs the module {error.name or module}, which is not installed; pip install '{PACKAGE}[{extra}]'"
+            f"this needs the module {error.name or module}, which is not installed; pip install '{PACKAGE}[{extra}]' "
+            f"(crawler.pyz has it if it is built with EXTRAS={extra})"
         ) from error
 
 
