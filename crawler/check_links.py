@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from crawler import urls
-from crawler.errors import StoreAway, StoreError
+from crawler.errors import Misshapen, StoreError
 from crawler.findings import AGAIN, Finding, Keys, Scene
 from crawler.frontier import folder, from_lines, in_parts, lines_of
 from crawler.records import Try
@@ -61,9 +61,7 @@ class Links:
     def _batch(self, path: str) -> Iterator[Finding]:
         try:
             data = self.files.get(path)
-        except StoreAway:
-            raise
-        except StoreError:
+        except Misshapen:
             yield Finding("strange", path, "it is no file")
             return
         if data is None:  # tidied away since the listing

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from crawler import urls
 from crawler.config import Settings
+from crawler.files import FOLDER
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.logs import many
 from crawler.records import Try
@@ -23,7 +24,8 @@ Show = Callable[[str], None]
 def is_needed(store: Store, settings: Settings) -> bool:
     """Whether the frontier is gone, or a rehydration was cut off: each shard's folder is made with the store."""
     shards = {shard_name(number) for number in range(settings.shards)}
-    return not shards <= set(store.files.names("frontier")) or store.files.get(MARK) is not None
+    folders = {name for name, shape in store.files.shapes("frontier").items() if shape == FOLDER}
+    return not shards <= folders or store.files.get(MARK) is not None
 
 
 def rehydrate(store: Store, settings: Settings, show: Show) -> int:
