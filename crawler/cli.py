@@ -329,9 +329,12 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
     refused = sum(found["refusals"].values())
+    ended = errors.EXIT_CODES[code].partition(";")[0]
     waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
+    if not found["waiting"]:
+        ended, waiting = ended.replace(" with work left", ""), waiting.replace(" 0 ", " nothing ")
     return code, (
-        f"{errors.EXIT_CODES[code].partition(';')[0]}; {many(found['pages'], 'page')}, "
+        f"{ended}; {many(found['pages'], 'page')}, "
         f"{many(found['redirects'], 'redirect')}, {many(refused, 'refusal')}{waiting} in {root}"
     )
 
