@@ -29,7 +29,9 @@ from crawler.errors import StoreAway
 from crawler.files import Files
 from crawler.records import Failure, Page, Reading
 from crawler.serve_http import Asked, Readers, Server, Shared, is_ours
+from crawler.slate import WANTS
 from crawler.store import build_record, to_json
+from crawler.survey import PAUSE, TURN
 from crawler.web import TreeWeb
 
 EVIL = "http://evil.example/?<b>'\"&x=1"
@@ -289,6 +291,12 @@ def test_what_it_tells_of_the_crawl_is_what_status_tells(served: Served, root: P
     assert [machine["id"] for machine in now["machines"]] == [machine["id"] for machine in status["machines"]]
     assert now["history"][-1]["pages"] == now["pages"]
     assert now["history"][-1]["refusals"] == sum(now["refusals"].values())
+
+
+def test_whatever_urls_wait_for_is_said_in_words(served: Served) -> None:
+    words = served.ask("/overview.js")[2].decode()
+    for name in ("flying", "retry", "robots", "strain", "delay", TURN, PAUSE, *WANTS):
+        assert f'\n  {name}: "' in words
 
 
 def test_hosts_are_counted_sorted_and_searched(served: Served, root: Path) -> None:
