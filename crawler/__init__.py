@@ -20,6 +20,7 @@ next: it is the life of a URL.
     roster, control                        who is at work; an operator's word: stop, pause, resume
     rehydrate, report, explain             the frontier made again; how a crawl stands; what became of one URL
     outlook, top*                          what watchers see, again and again; the same in a terminal
+    forms, sheets                          rows as JSON Lines, CSV and the like; a file of rows, whole or not there
     export*                                pages as rows of a file or a database: which, in what form, to where
     findings, check*, repair               is a store sound: each file, and what they say together; how it is mended
     desk                                   what a worker's visitors share
@@ -30,7 +31,7 @@ next: it is the life of a URL.
     machine                                the pool of workers, signals, progress
     browse                                 what is in a store: its pages, a page, its links, its hosts
     manual, completion                     what --help shows; scripts that complete commands in a shell
-    rules, trees, readers, sheets          what is wanted; a page to look in; a pool that reads a store; rows to files
+    rules, trees, readers                  what is wanted; a page to look in; a pool that reads a store
     harvest, extract                       from pages to rows; `crawler extract`
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from crawler import errors, urls
 from crawler.begin import check_root, spell_seed
-from crawler.errors import NotThere, UsageError
+from crawler.errors import NotThere
 from crawler.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
 from crawler.files import FILE
 from crawler.frontier import batches, from_lines
 from crawler.logs import printable
 from crawler.records import REDIRECTS
 from crawler.show import BOLD, RED, YELLOW, Add, paint
-from crawler.store import Store, links_of, open_store
+from crawler.store import Store, find_host, links_of, open_store
 
 STATES = {WAITING: "it is waiting: ", NEVER_SEEN: "it was never seen: "}
 SHARED = "/mnt/shared/crawl"
@@ -55,7 +55,7 @@ def list_pages(options: Namespace) -> int:
     """`crawler ls`."""
     check_root(options.store, "ls")
     store = open_store(options.store)
-    hosts: list[str | None] = [_host(store, given) for given in options.hosts]
+    hosts: list[str | None] = [find_host(store, given) for given in options.hosts]
     for host in hosts or [None]:
         for found in filter(_is_sound, _listed(store, host, options)):
             print(_as_json(found) if options.json else _as_line(found))
@@ -77,18 +77,6 @@ def _listed(store: Store, host: str | None, options: Namespace) -> Iterator[Fact
 def _is_sound(found: Facts) -> bool:
     """Whether a record or refusal names a URL: it may have been made by hand."""
     return isinstance(found.get("url"), str) and urls.is_safe(found["url"])
-
-
-def _host(store: Store, given: str) -> str:
-    """A host of the store that the user gave in any spelling, as a URL too."""
-    for scheme in ("http", "https"):  # each leaves out another port
-        spelled = urls.spell(given if "://" in given else f"{scheme}://{given}/", tracking=())
-        if spelled is None or spelled != f"{urls.origin(spelled)}/":
-            raise UsageError(f"{given!r} is not a host; give one such as example.org, or none for all of them")
-        host = urls.host(spelled)
-        if any(store.files.names(f"{noun}/{host}") for noun in ("links", "errs")):
-            return host
-    raise NotThere(f"{store.root} has no page and no refusal of {host}; `crawler hosts {store.root}` lists its hosts")
 
 
 def _as_line(found: Facts) -> str:
@@ -173,6 +161,14 @@ def _find(store: Store, given: str) -> Facts:
     why = STATES.get(found["state"], "") + found["why"]
     reason = f" ({found['refusal']['reason']})" if "refusal" in found else ""
     raise NotThere(f"{found['url']} has no page in {store.root}: {why}{reason}")
+
+
+def find_page(store: Store, given: str) -> Facts:
+    """The same of a page that has html, or why it has none."""
+    record = _find(store, given)
+    if not record.get("sha224"):
+        raise NotThere(_why_no_html(store, record))
+    return record
 
 
 def _why_no_html(store: Store, record: Facts) -> str:

@@ -152,7 +152,7 @@ def _check(scene: Scene, is_whole: bool, teller: Teller) -> None:
     check = Check(scene, is_whole, teller.repair is None and scene.files.get(LOCK) is not None)
     sums = totals(read_counters(scene.files))
     about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["refusals"]).total()
-    teller.tell(filter(None, show.progress(check.of_files(), "checking", about or None)))
+    teller.tell(filter(None, show.bar(check.of_files(), "checking", about or None)))
     teller.tell(check.of_links())
     ended = sum(pulse.mark == END for pulse in filter(None, map(Pulse.of, scene.files.names("workers"))))
     if ended > MANY and not teller.repair:

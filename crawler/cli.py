@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,7 +41,7 @@ from crawler.files import Files
 from crawler.logs import Logs, log, many
 from crawler.machine import Machine, Plan, check_limits
 from crawler.manual import Parser
-from crawler.show import Add, say
+from crawler.show import Add, flag, say
 from crawler.store import Store, open_store, open_to_write
 from crawler.version import __version__
 
@@ -182,7 +181,7 @@ def _crawl_commands(add: Add) -> None:
     add("rehydrate", "make the frontier again from the saved links", run_rehydrate, f"crawler rehydrate {shared}")
     help = "crawl an embedded web and prove that every page is there"
     shown = add("demo", help, demo.run, "crawler demo /tmp/demo --workers 4", store=False)
-    demo.flags(shown, partial(_whole, most=1_000_000), _whole)
+    demo.flags(shown, flag(config.whole(1, 1_000_000)), _whole)
     example = f"crawler doctor {shared}, on two machines at once"
     checked = add("doctor", "test whether a mount is fit for a crawl", run_doctor, example)
     checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
@@ -234,18 +233,8 @@ def _rare_flags() -> str:
     return ", ".join(flags[-1] for flags, name, _ in SETTING_FLAGS if name not in USUAL)
 
 
-def _whole(given: str, most: int = 1024) -> int:
-    try:
-        return int(config.whole(1, most)(given))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
-
-
-def _duration(given: str) -> float:
-    try:
-        return config.duration(given)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
+_whole = flag(config.whole(1, 1024))
+_duration = flag(config.duration)
 
 
 def run_crawl(options: argparse.Namespace) -> int:

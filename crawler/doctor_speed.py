@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from crawler.doctor_mount import OK, SLOW, Finding
 from crawler.errors import DiskFull
 from crawler.files import Files
+from crawler.logs import size
 
 PAGE = b"0123456789abcdef" * 1920  # 30 KB
 THREADS = 16
@@ -22,8 +23,7 @@ def room(files: Files) -> Finding:
     """Free bytes and inodes; nothing is tested on a disk that is full."""
     free, inodes = files.free()
     inodes = inodes or 1 << 62  # the lobby was just made, so "none" means that they are not counted
-    size = f"{free / 1e9:,.1f} GB" if free > 1e9 else f"{free / 1e6:,.0f} MB"
-    seen = f"{size} and {f'{inodes:,}' if inodes < 1 << 62 else 'uncounted'} inodes free"
+    seen = f"{size(free)} and {f'{inodes:,}' if inodes < 1 << 62 else 'uncounted'} inodes free"
     if free < NEEDED[0] or inodes < NEEDED[1]:
         raise DiskFull(
             f"no room to test {files.root} ({seen}, {NEEDED[0] >> 20} MB and {NEEDED[1]:,} inodes are needed); "

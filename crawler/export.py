@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
-from crawler import config, errors, urls
+from crawler import config, errors
 from crawler.errors import UsageError
 from crawler.export_file import ExportFile, Point
-from crawler.export_forms import FORMS
-from crawler.export_rows import Row, Selection, batches, mark, places, row
+from crawler.export_rows import COLUMNS, HTML, Selection, batches, mark, places, row
 from crawler.export_sql import Sql, Sqlite
+from crawler.export_warc import Warc
+from crawler.forms import FORMS, Columns, Form
 from crawler.logs import many
-from crawler.show import Add, progress, say
-from crawler.store import Store, open_store
+from crawler.sheets import SQLITE, Rows, ending, place
+from crawler.show import Add, bar, count, say
+from crawler.store import Store, find_host, open_store
 
-ENDINGS = (*FORMS, ".sqlite")
+WARC = ".warc.gz"
+FILES: dict[str, Callable[[Columns], Form]] = {**FORMS, WARC: Warc}
+ENDINGS = (*FILES, SQLITE)
 
 
-class Target(Protocol):
-    """Where an export goes: it takes batches, and says what it still lacks."""
+class Target(Rows, Protocol):
+    """Where an export goes: it takes batches for good, and says what it still lacks."""
 
     @property
     def mark(self) -> str:
@@ -37,17 +40,8 @@ class Target(Protocol):
     def lacking(self, host: str, keys: list[str]) -> list[str]:
         """Those of a host's keys whose pages are not in it."""
 
-    def add(self, rows: list[Row]) -> None:
-        """Write a batch, for good."""
-
-    def finish(self) -> None:
-        """All is written."""
-
     def left(self) -> str:
         """What is left when the export is stopped now."""
-
-    def close(self) -> None:
-        """Let go of it."""
 
 
 def commands(add: Add) -> None:
@@ -71,12 +65,9 @@ def _flags(made: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """`crawler export`."""
-    wanted = _selection(options)
     store = open_store(options.store)
-    for host in wanted.hosts:
-        if not store.keys("links", host):
-            raise UsageError(f"the store has no page of {host}; `ls {options.store}/links` lists its hosts")
-    target = _open(options.out, wanted, mark(store), options.force)
+    wanted = _selection(store, options)
+    target = _open(options.out, store, wanted, options.force)
     if target.pages:
         say(f"going on: {many(target.pages, 'page')} are there already")
     try:
@@ -92,14 +83,14 @@ def run(options: Namespace) -> int:
 
 def _write(store: Store, wanted: Selection, target: Target) -> None:
     """The export: what is lacking is read and written a batch at a time."""
-    total = sum(1 for _ in places(store, wanted, target.lacking)) if sys.stderr.isatty() else None
-    with closing(progress(places(store, wanted, target.lacking), "pages", total)) as seen:
+    total = count(places(store, wanted, target.lacking))
+    with closing(bar(places(store, wanted, target.lacking), "pages", total)) as seen:
         for batch in batches(found for place in seen if (found := row(store, wanted, place))):
             target.add(batch)
     target.finish()
 
 
-def _selection(options: Namespace) -> Selection:
+def _selection(store: Store, options: Namespace) -> Selection:
     """Which pages the flags ask for."""
     match = options.match or ""
     try:
@@ -107,21 +98,13 @@ def _selection(options: Namespace) -> Selection:
     except ValueError as error:
         raise UsageError(f"--match {match!r} {error}") from error
     return Selection(
-        hosts=tuple(sorted({_host(given) for given in options.host})),
+        hosts=tuple(sorted({find_host(store, given) for given in options.host})),
         since=_time("--since", options.since),
         first=_time("--from", options.first),
         last=_time("--until", options.last),
         match=match,
-        html=options.html or options.out.endswith(".warc.gz"),
+        html=options.html or options.out.endswith(WARC),
     )
-
-
-def _host(given: str) -> str:
-    """A host in its one spelling."""
-    spelled = urls.spell(f"http://{given}/")
-    if spelled is None or "/" in given:
-        raise UsageError(f"--host {given!r} is not a host; write example.org, or example.org:8080")
-    return urls.host(spelled)
 
 
 def _time(flag: str, given: str | None) -> str:
@@ -136,14 +119,14 @@ def _time(flag: str, given: str | None) -> str:
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _open(out: str, wanted: Selection, mark: str, force: bool) -> Target:
+def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     """Where OUT leads, by its ending or as an address."""
+    began = mark(store)
     if "://" in out:
-        return Sql(out, wanted, mark, force)
-    path = Path(os.path.realpath(out) if os.path.islink(out) else out)
-    if path.name.endswith(".sqlite"):
-        return Sqlite(path, wanted, mark, force)
-    for ending, form in FORMS.items():
-        if path.name.endswith(ending):
-            return ExportFile(path, form(wanted.html), Point(mark, wanted), force)
-    raise UsageError(f"{out} has no ending that says how to write it; name a file with one of {' '.join(ENDINGS)}")
+        return Sql(out, wanted, began, force)
+    path = place(out)
+    form = ending(path, ENDINGS)
+    if form == SQLITE:
+        return Sqlite(path, wanted, began, force)
+    columns = COLUMNS | (HTML if wanted.html else {})
+    return ExportFile(path, FILES[form](columns), Point(began, str(store.root.absolute()), wanted), force)

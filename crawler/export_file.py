@@ -1,20 +1,17 @@
-"""A file that is exported: OUT.part until it is whole, and beside it how far it is, so that a killed export goes on."""
+"""A file that is exported: beside its part stands how far it is, so that a killed export goes on."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from crawler.errors import DiskFull, UsageError
-from crawler.export_forms import Form
-from crawler.export_rows import Row, Selection
-from crawler.files import FULL
+from crawler.errors import UsageError
+from crawler.export_rows import Selection
+from crawler.forms import Form, Row
 from crawler.logs import many
+from crawler.sheets import Sheet, trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +19,7 @@ class Point:
     """How far an export has come: the last page that is whole in the part, and what is behind it may be cut off."""
 
     mark: str
+    store: str
     wanted: Selection
     host: str = ""
     key: str = ""
@@ -29,22 +27,12 @@ class Point:
     pages: int = 0
 
 
-class ExportFile:
-    """OUT as it is written; only `finish` gives it its name."""
+class ExportFile(Sheet):
+    """A file that is gone on with where its form allows it."""
 
     def __init__(self, out: Path, form: Form, point: Point, force: bool) -> None:
-        self.out, self.form, self.point = out, form, point
-        self.part = out.with_name(f"{out.name}.part")
-        self.journal = out.with_name(f"{out.name}.part.json")
-        with self._trouble():
-            if out.is_dir() or (out.exists() and not force):
-                raise UsageError(f"{out} is there already; name another file, or give --force to replace it")
-            self._file = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
-            self._begin(force)
-        except BaseException:
-            self.close()
-            raise
+        self.point = point
+        super().__init__(out, form, force)
 
     @property
     def mark(self) -> str:
@@ -56,44 +44,34 @@ class ExportFile:
         """How many pages are in it."""
         return self.point.pages
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the same command goes on with the part."""
+        return self.form.goes_on and self.pages > 0
+
     def _begin(self, force: bool) -> None:
         """Go on with a part that a killed export of the same selection has left, or begin."""
-        self._lock()
         left = self._left(force)
-        with self._trouble():
-            os.ftruncate(self._file, left.offset if left else 0)
+        if left is None:
+            super()._begin(force)
+        else:
+            self.point = left
+            os.ftruncate(self._file, left.offset)
             os.lseek(self._file, 0, os.SEEK_END)
-            if left is None:
-                self.journal.unlink(missing_ok=True)
-                self._write(self.form.begin())
-            else:
-                self.point = left
-
-    def _lock(self) -> None:
-        """One at a time; not promised between machines on mounts where locks do not exclude."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise self._busy() from error
-        except OSError:
-            pass  # a disk without locks
-        if not self.part.exists():  # it got its name while we waited: what we have opened is OUT
-            raise self._busy()
-
-    def _busy(self) -> UsageError:
-        return UsageError(f"another export is writing {self.part}; wait for it, or name another file")
 
     def _left(self, force: bool) -> Point | None:
         """How far the part is; None if there is nothing to go on with."""
         left = self._noted() if self.form.goes_on else None
-        if left is None or (force and left.wanted != self.point.wanted):
+        if left is None or os.fstat(self._file).st_size < left.offset:
             return None
-        if left.wanted != self.point.wanted:
-            raise UsageError(
-                f"{self.part} is left from an export with other flags; "
-                "give those to go on with it, or --force to begin anew"
-            )
-        return left if os.fstat(self._file).st_size >= left.offset else None
+        if (left.store, left.wanted) == (self.point.store, self.point.wanted):
+            return left
+        if force:
+            return None
+        raise UsageError(
+            f"{self.part} is left from an export of another store or with other flags; "
+            "give those to go on with it, or --force to begin anew"
+        )
 
     def _noted(self) -> Point | None:
         try:
@@ -111,60 +89,23 @@ class ExportFile:
 
     def add(self, rows: list[Row]) -> None:
         """Add a batch; it is whole on the disk before the journal speaks of it."""
-        data = self.form.add(rows)
-        with self._trouble():
-            self._write(data)
+        super().add(rows)
+        host, key = rows[-1]["host"], rows[-1]["key"]
+        with trouble(self.part):
             offset = os.lseek(self._file, 0, os.SEEK_CUR)
-            last = rows[-1]
-            self.point = replace(
-                self.point, host=last["host"], key=last["key"], offset=offset, pages=self.pages + len(rows)
-            )
+            point = replace(self.point, host=host, key=key, offset=offset, pages=self.pages + len(rows))
             if self.form.goes_on:
-                self._note()
+                self._note(point)
+        self.point = point
 
-    def _note(self) -> None:
+    def _note(self, point: Point) -> None:
         os.fsync(self._file)
         new = self.journal.with_name(f".{self.journal.name}")
-        new.write_text(json.dumps(asdict(self.point)))
+        new.write_text(json.dumps(asdict(point)))
         new.replace(self.journal)
-
-    def finish(self) -> None:
-        """Give the file its name."""
-        data = self.form.end()
-        with self._trouble():
-            self._write(data)
-            os.fsync(self._file)
-            self.part.replace(self.out)
-            self.journal.unlink(missing_ok=True)
 
     def left(self) -> str:
         """What an export that is stopped leaves."""
-        if self.form.goes_on and self.point.host:
+        if self.goes_on:
             return f"{many(self.pages, 'page')} are in {self.part}; the same command goes on"
-        with suppress(OSError):
-            self.part.unlink()
         return "nothing is left of it; the same command begins anew"
-
-    def close(self) -> None:
-        """Let the file go."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
-
-    @contextmanager
-    def _trouble(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            what = f"{self.part}: {error.strerror or error}"
-            if error.errno in FULL:
-                raise DiskFull(f"no room for the export ({what}); make room, and {self._goes_on()}") from error
-            raise UsageError(f"the export cannot be written ({what}); check the folder, or name another") from error
-
-    def _goes_on(self) -> str:
-        return "the same command goes on" if self.form.goes_on else "run it again"

@@ -7,29 +7,29 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from crawler.forms import Row
 from crawler.store import Store, StoredPage, from_utc, utc
 
-COLUMNS = (
-    "url",
-    "host",
-    "title",
-    "fetched",
-    "status",
-    "text_length",
-    "link_count",
-    "type",
-    "charset",
-    "depth",
-    "bytes",
-    "sha224",
-    "key",
-)
-WHOLE = frozenset({"status", "text_length", "link_count", "depth", "bytes"})
+COLUMNS = {
+    "url": "text",
+    "host": "text",
+    "title": "text",
+    "fetched": "time",
+    "status": "int",
+    "text_length": "int",
+    "link_count": "int",
+    "type": "text",
+    "charset": "text",
+    "depth": "int",
+    "bytes": "int",
+    "sha224": "text",
+    "key": "key",
+}
+HTML = {"html": "text"}
 LONGEST = 16_000  # characters of a title or the like: as many as a TEXT of MySQL always holds
 ROWS, WEIGHT = 2_000, 16 << 20  # of a batch: so much is in memory, and is done again after a kill
 MARGIN = 600.0  # seconds: more than listings are old, flushes take and clocks of one mount's servers differ
 
-Row = dict[str, Any]
 Place = tuple[str, str]
 Lacking = Callable[[str, list[str]], list[str]]
 
@@ -89,7 +89,7 @@ def _row(store: Store, page: StoredPage, with_html: bool) -> Row:
         "link_count": len(page.links),
         "key": page.key,
     }
-    found: Row = {name: (_whole if name in WHOLE else _text)(made.get(name)) for name in COLUMNS}
+    found: Row = {name: (_whole if kind == "int" else _text)(made.get(name)) for name, kind in COLUMNS.items()}
     found["links"] = page.links
     return {**found, "html": text and _clean(text)} if with_html else found
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crawler.errors import DiskFull, UsageError
-from crawler.export_forms import needed, when
-from crawler.export_rows import COLUMNS, WHOLE, Row, Selection
+from crawler.errors import UsageError
+from crawler.export_rows import COLUMNS, HTML, Selection
+from crawler.forms import Row, needed, when
 from crawler.logs import many
+from crawler.sheets import Table, trouble
 
-NAMES = (*COLUMNS, "html")  # there is always room for it: a later export may be asked for it
+KINDS = COLUMNS | HTML  # there is always room for it: a later export may be asked for it
 AT_ONCE = 500  # rows of a statement
-STRICT = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
 
 
 class Database:
@@ -40,64 +39,27 @@ class Database:
         raise NotImplementedError
 
 
-class Sqlite(Database):
+class Sqlite(Database, Table):
     """An SQLite file; a new one has its name when it is whole, a later export adds to it."""
 
     def __init__(self, out: Path, wanted: Selection, mark: str, force: bool) -> None:
-        super().__init__(wanted, mark, force)
-        self.out = self.path = out
-        with self._trouble():
-            self.path = out if out.exists() else out.with_name(f"{out.name}.part")
-            self._db = sqlite3.connect(self.path, isolation_level=None)
-        try:
-            self._make()
-        except BaseException:
-            self.close()
-            raise
+        Database.__init__(self, wanted, mark, force)
+        Table.__init__(self, out, "pages", KINDS, grows=True)
 
-    def _make(self) -> None:
-        kinds = dict.fromkeys(NAMES, "TEXT") | dict.fromkeys(WHOLE, "INTEGER") | {"key": "TEXT NOT NULL PRIMARY KEY"}
-        columns = ", ".join(f"{name} {kinds[name]}" for name in NAMES)
-        with self._trouble():
-            self._db.execute(f"CREATE TABLE IF NOT EXISTS pages ({columns}){STRICT}")
-            check_columns({found[1] for found in self._db.execute("PRAGMA table_info(pages)")}, str(self.path))
-            self._db.execute("CREATE INDEX IF NOT EXISTS pages_by_host ON pages (host, key)")
+    def _begin(self) -> None:
+        super()._begin()
+        check_columns({found[1] for found in self._db.execute("PRAGMA table_info(pages)")}, str(self.path))
+        self._db.execute("CREATE INDEX IF NOT EXISTS pages_by_host ON pages (host, key)")
 
     def _known(self, host: str) -> set[str]:
         query = "SELECT key FROM pages WHERE host = ?" + (" AND html IS NOT NULL" if self.wanted.html else "")
-        with self._trouble():
+        with trouble(self.path):
             return {key for (key,) in self._db.execute(query, (host,))}
 
     def add(self, rows: list[Row]) -> None:
         """Write a batch, whole or not at all."""
-        marks = ", ".join(f":{name}" for name in NAMES)
-        with self._trouble(), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(f"INSERT OR REPLACE INTO pages VALUES ({marks})", map(_filled, rows))
+        super().add(rows)
         self.pages += len(rows)
-
-    def finish(self) -> None:
-        """Give a new file its name."""
-        self.close()
-        with self._trouble():
-            self.path.replace(self.out)
-
-    def close(self) -> None:
-        """Let the file go."""
-        self._db.close()
-
-    @contextmanager
-    def _trouble(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
-                raise DiskFull(
-                    f"no room for the export ({self.path}: {error}); make room, and the same command goes on"
-                ) from error
-            raise UsageError(
-                f"the export cannot be written ({self.path}: {error}); check the file and its folder, or name another"
-            ) from error
 
 
 class Sql(Database):
@@ -117,15 +79,15 @@ class Sql(Database):
 
     def _define(self) -> Any:
         """The table; without more words, MySQL would cut pages at 64 KB and know no emoji."""
-        kinds: dict[str, Any] = dict.fromkeys(NAMES, self._sql.Text()) | dict.fromkeys(WHOLE, self._sql.BigInteger())
+        sql = self._sql
         long = needed("sqlalchemy.dialects.mysql", "sql").LONGTEXT()
-        kinds |= {"host": self._sql.String(255), "key": self._sql.String(24), "fetched": self._sql.DateTime()}
-        kinds["html"] = self._sql.Text().with_variant(long, "mysql", "mariadb")
-        column = self._sql.Column
-        return self._sql.Table(
+        kinds = {"text": sql.Text(), "int": sql.BigInteger(), "time": sql.DateTime(), "key": sql.String(24)}
+        types = {name: kinds[kind] for name, kind in KINDS.items()}
+        types |= {"host": sql.String(255), "html": sql.Text().with_variant(long, "mysql", "mariadb")}
+        return sql.Table(
             "pages",
-            self._sql.MetaData(),
-            *(column(name, kinds[name], primary_key=name == "key", index=name == "host") for name in NAMES),
+            sql.MetaData(),
+            *(sql.Column(name, types[name], primary_key=name == "key", index=name == "host") for name in KINDS),
             mysql_charset="utf8mb4",
             mariadb_charset="utf8mb4",
         )
@@ -173,13 +135,13 @@ class Sql(Database):
 
 def check_columns(found: set[str], where: str) -> None:
     """Stop at a table that is somebody else's."""
-    if not set(NAMES) <= found:
-        missing = ", ".join(name for name in NAMES if name not in found)
+    if not set(KINDS) <= found:
+        missing = ", ".join(name for name in KINDS if name not in found)
         raise UsageError(f"{where} has a table `pages` of another kind, without {missing}; name another database")
 
 
 def _filled(found: Row) -> Row:
-    return {name: found.get(name) for name in NAMES}
+    return {name: found.get(name) for name in KINDS}
 
 
 def _naive(found: Row) -> Any:

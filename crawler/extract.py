@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from argparse import Namespace
@@ -12,13 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crawler import config, errors, rules, sheets, urls
+from crawler import config, errors, rules, urls
+from crawler.browse import find_page
 from crawler.errors import UsageError
+from crawler.forms import FORMS
 from crawler.harvest import EMPTY, WIDE, Harvest, Row, Tally, read_part
-from crawler.logs import many
+from crawler.logs import many, printable
 from crawler.readers import PATIENCE, Lost, Part, Readers, parts
 from crawler.rules import Rules
-from crawler.show import Add, say
+from crawler.sheets import SQLITE, new_sheet, place
+from crawler.show import Add, bar, count, flag, say
 from crawler.store import Store, open_store
 
 SHOWN = 20  # rows of a page that --try shows
@@ -29,33 +31,30 @@ def commands(add: Add) -> None:
     example = "crawler extract /mnt/shared/crawl complaints.yaml complaints.csv"
     made = add("extract", "take data from stored pages by rules, without asking any site again", run, example)
     made.add_argument("rules", type=Path, metavar="RULES.yaml", help="which pages, which rows, which columns")
-    made.add_argument("out", type=Path, nargs="?", metavar="OUT", help="a new file: .csv, .jsonl or .sqlite")
+    endings = " ".join((*FORMS, SQLITE))
+    made.add_argument("out", nargs="?", metavar="OUT", help=f"a new file ({endings})")
     made.add_argument("--try", dest="url", metavar="URL", help="show what the rules give on one stored page")
     made.add_argument("--force", action="store_true", help="replace OUT if it is there")
     made.add_argument(
-        "-j", "--workers", type=_count, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)"
+        "-j",
+        "--workers",
+        type=flag(config.whole(1, 1024)),
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (default: cores)",
     )
-
-
-def _count(given: str) -> int:
-    try:
-        return int(config.whole(1, 1024)(given))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
 
 
 def run(options: Namespace) -> int:
     """`crawler extract`."""
     if (options.out is None) == (options.url is None):
         raise UsageError("name either OUT, a file to write, or a page of the store with --try URL")
-    if options.out:
-        sheets.check(options.out, options.force)
     given = read_rules(options.rules)
     store = open_store(options.store)
     if options.url:
         say(try_page(store, given, options.url))
     else:
-        tally = extract(store, given, options.out, options.workers)
+        tally = extract(store, given, place(options.out), options.workers, options.force)
         say(f"{tally.as_text()}; {options.out} is written")
     return errors.OVER
 
@@ -70,21 +69,25 @@ def read_rules(path: Path) -> Rules:
         raise UsageError(f"{path} is not UTF-8 text ({error.reason}); name a YAML file of rules") from error
 
 
-def extract(store: Store, rules: Rules, out: Path, workers: int) -> Tally:
+def extract(store: Store, rules: Rules, out: Path, workers: int, force: bool = False) -> Tally:
     """Write what the rules give on all pages of a store; what was read and what was not."""
-    from tqdm import tqdm
-
     tally = Tally()
-    wanted = parts(store, filter(rules.admits_host, store.hosts()))
-    types = dict(zip(rules.names, ["url", *(column.type for column in rules.columns)], strict=True))
-    bar = tqdm(unit=" pages", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False)
-    harvests = closing(_harvests(store, rules, False, wanted, workers, tally))
-    with bar, sheets.sheet(out, types) as write, harvests as given:
-        for found in given:
-            write(found.rows)
-            bar.set_postfix(rows=tally.rows, refresh=False)
-            bar.update(tally.pages - bar.n)
+    columns = dict(zip(rules.names, ["url", *(column.type for column in rules.columns)], strict=True))
+    with (
+        closing(new_sheet(out, "rows", columns, force)) as sheet,
+        closing(bar(places(store, rules), "pages", count(places(store, rules)))) as seen,
+        closing(_harvests(store, rules, False, parts(seen), workers, tally)) as harvests,
+    ):
+        for found in harvests:
+            sheet.add([dict(zip(columns, row, strict=True)) for row in found.rows])
+        sheet.finish()
     return tally
+
+
+def places(store: Store, rules: Rules) -> Iterator[str]:
+    """All records of the hosts that are wanted, as host/key."""
+    for host in filter(rules.admits_host, store.hosts()):
+        yield from (f"{host}/{key}" for key in store.keys("links", host))
 
 
 def _harvests(
@@ -115,10 +118,7 @@ def _tell(rules: Rules, url: str, number: int) -> None:
 
 def try_page(store: Store, rules: Rules, given: str) -> str:
     """What the rules give on one stored page, as a table, and why it is not more."""
-    url = urls.spell(given, tracking=store.settings().tracking) or given
-    record = store.record(url) if urls.is_safe(url) else None
-    if not record or not record.get("sha224"):
-        raise UsageError(f"{given} is no page of the store; `crawler explain {store.root} {given}` tells why")
+    url = find_page(store, given)["url"]
     tally, host = Tally(), urls.host(url)
     wanted: Iterator[Part] = iter([(f"{host}/{urls.key(url)}",)])
     shown = [row for found in _harvests(store, rules, True, wanted, 1, tally) for row in found.shown]
@@ -145,7 +145,7 @@ def _table(shown: list[Row], rules: Rules) -> Iterator[str]:
 def _letters(value: Any) -> str:
     if value is None:
         return "-"
-    text = config.show(tuple(value) if isinstance(value, list) else value)
+    text = printable(config.show(tuple(value) if isinstance(value, list) else value))  # an attribute may have lines
     return text if len(text) <= WIDE else text[: WIDE - 1] + "…"
 
 

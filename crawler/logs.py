@@ -74,6 +74,14 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def size(count: float) -> str:
+    """Bytes in one unit."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB")):
+        if count >= unit:
+            return f"{count / unit:,.1f} {name}"
+    return f"{count / 1e6:,.1f} MB"
+
+
 def printable(text: str) -> str:
     """Text from the web or a user as a terminal may see it: no control characters, nothing that turns text around."""
     if text.isprintable():

@@ -22,7 +22,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from crawler import errors
 from crawler.errors import CrawlerError
 from crawler.slate import Slate
-from crawler.store import Store
 
 LOT = 200  # pages of a part
 AHEAD = 3  # parts in hand for each reader: what is read too early waits for its turn in memory
@@ -73,10 +72,10 @@ class Hand:
         self._slate.fly(self._row, 0, "")
 
 
-def parts(store: Store, hosts: Iterable[str]) -> Iterator[Part]:
-    """All records of these hosts, in parts."""
-    names = (f"{host}/{key}" for host in hosts for key in store.keys("links", host))
-    while part := tuple(islice(names, LOT)):
+def parts(names: Iterable[str]) -> Iterator[Part]:
+    """Pages, in parts."""
+    left = iter(names)
+    while part := tuple(islice(left, LOT)):
         yield part
 
 

@@ -13,7 +13,7 @@ from crawler.logs import many
 from crawler.records import Try
 from crawler.robots import Rules
 from crawler.seeds import REDIRECT, Seeds
-from crawler.show import progress
+from crawler.show import bar
 from crawler.store import Store, depth_of, shard_name
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
@@ -43,7 +43,7 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
         found.add(map(Try, urls_of_file))
     hosts = store.hosts()
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
-    for host in progress(hosts, "hosts", len(hosts)):
+    for host in bar(hosts, "hosts", len(hosts)):
         found.add(_links(store, host, settings, seeds))
     count = _hand_over(store, settings, found)
     store.files.drop(MARK)

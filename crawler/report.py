@@ -8,7 +8,7 @@ from typing import Any
 
 from crawler.control import is_paused
 from crawler.frontier import folder, lines_of
-from crawler.logs import many, printable
+from crawler.logs import many, printable, size
 from crawler.roster import ALIVE, ENDED, Facts, Roster, look
 from crawler.store import Store
 
@@ -85,7 +85,7 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     held = ", ".join(f"{WAITS_FOR.get(reason, printable(reason))} {count:,}" for reason, count in found["held"].items())
     rate = f", {found['rate']:.1f} a second" if found["rate"] else ""
     lines = [
-        f"{'pages':<10}{found['pages']:>12,}   {_megabytes(found['bytes'])}{rate}",
+        f"{'pages':<10}{found['pages']:>12,}   {size(found['bytes'])}{rate}",
         f"{'redirects':<10}{found['redirects']:>12,}",
         f"{'refusals':<10}{sum(found['refusals'].values()):>12,}   {refused}",
         f"{'waiting':<10}{found['waiting']:>12,}   {held}".rstrip(),
@@ -154,7 +154,3 @@ def _standing(member: Facts) -> str:
         f"{seen}, {member['rate']:.1f} pages a second, {many(member['pages'], 'page')}, "
         f"{member['waiting']:,} waiting, {member['flying']:,} in flight, {many(member['shards'], 'shard')}"
     )
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"

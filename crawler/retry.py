@@ -7,9 +7,9 @@ later run, removes the refusal and lets the URL wait again. Kill anybody meanwhi
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ from crawler.logs import many
 from crawler.reasons import REASONS, row_of
 from crawler.records import Try
 from crawler.shards import doors, read_owners
-from crawler.show import Add, progress, say
-from crawler.store import Store, depth_of, farthest, from_utc, mark_of, open_to_write
+from crawler.show import Add, bar, flag, say
+from crawler.store import Store, depth_of, farthest, find_host, from_utc, mark_of, open_to_write
 
 PART = 10_000  # refusals that are handed over together
 TOO_LONG = "too long"
@@ -55,14 +55,17 @@ def commands(add: Add) -> None:
         "--reason", metavar="R", action="append", default=[], help="only these (see `status`); repeatable"
     )
     made.add_argument("--host", metavar="H", action="append", default=[], help="only URLs of this host; repeatable")
-    made.add_argument("--older", metavar="TIME", type=_duration, help="only those refused longer ago than 90s, 2h, 7d")
+    made.add_argument(
+        "--older", metavar="TIME", type=flag(config.duration), help="only those refused longer ago than 90s, 2h, 7d"
+    )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     """`crawler retry`."""
     before = float("inf") if options.older is None else time.time() - options.older
-    wanted = Wanted(frozenset(map(_reason, options.reason)), tuple(map(_host, options.host)), before)
+    reasons = frozenset(map(_reason, options.reason))
     store = open_to_write(options.store)
+    wanted = Wanted(reasons, tuple(sorted({find_host(store, given) for given in options.host})), before)
     say(retry(store, store.settings(), wanted))
     return errors.OVER
 
@@ -73,7 +76,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
     frontier = Frontier(store.files, settings)
     frontier.doors = doors(read_owners(store.files, settings.shards))
     counts: Counter[str] = Counter()
-    for part in in_parts(progress(_refusals(store, wanted), "refusals"), PART):
+    for part in in_parts(bar(_refusals(store, wanted), "refusals"), PART):
         errands = {_errand(refusal, settings): str(refusal["reason"]) for refusal in part}
         fitting = {errand: reason for errand, reason in errands.items() if urls.is_safe(errand.url)}
         frontier.hand_over(fitting)
@@ -112,17 +115,3 @@ def _reason(given: str) -> str:
     if given not in REASONS and not re.fullmatch(r"http-\d{3}", given):
         raise UsageError(f"there is no reason {given!r}; the reasons are {', '.join(REASONS)}, or one such as http-404")
     return given
-
-
-def _host(given: str) -> str:
-    spelled = urls.spell(f"http://{given}/")
-    if spelled is None or spelled.count("/") > 3:
-        raise UsageError(f"{given!r} is no host; name one as in errs/, such as example.org or example.org:8080")
-    return urls.host(spelled)
-
-
-def _duration(given: str) -> float:
-    try:
-        return config.duration(given)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error

@@ -14,9 +14,9 @@ from typing import Any
 import turbohtml
 import yaml
 
+from crawler import urls
 from crawler.config import Check, choice, line, several, text, yes_no
 from crawler.errors import UsageError
-from crawler.urls import spell
 
 URL = "url"  # the column that is always there
 ROW, PAGE = "row", "page"
@@ -114,7 +114,7 @@ def _moment(found: str, column: Column) -> datetime:
 
 
 def _url(found: str, column: Column, base: str) -> str:
-    spelled = spell(found, base)
+    spelled = urls.spell(found, base)
     if spelled is None:
         raise ValueError("no http or https URL")
     return spelled
@@ -214,6 +214,13 @@ def _stop_at_strangers(given: Mapping[Any, Any], known: Collection[str], where: 
             raise UsageError(f"{where}: {name!r} is not known; {hint}")
 
 
+def _host(value: Any) -> str:
+    """A pattern of hosts, or a host in its one spelling."""
+    given = text(value).lower()
+    spelled = None if set("*?[") & set(given) else urls.spell(f"http://{given}/")
+    return urls.host(spelled) if spelled else line(given)
+
+
 def _pattern(value: Any) -> re.Pattern[str]:
     """A regular expression that compiles."""
     try:
@@ -291,7 +298,7 @@ def _css(value: Any) -> str:
 
 
 RULES: dict[str, Check] = {
-    "hosts": several(lambda value: line(value).lower()),
+    "hosts": several(_host),
     "match": _pattern,
     "parser": choice("turbohtml", "html5lib"),
     "rows": _css,

@@ -10,7 +10,7 @@ import argparse
 import platform
 
 from crawler import config, errors, urls
-from crawler.show import Add
+from crawler.show import Add, flag
 from crawler.store import open_store
 
 
@@ -18,7 +18,13 @@ def commands(add: Add) -> None:
     """`crawler serve`."""
     example = "crawler serve /mnt/shared/crawl --port 8080, then open http://127.0.0.1:8080/ in a browser"
     made = add("serve", "show a crawl as a web page, with metrics for Prometheus", run, example)
-    made.add_argument("--port", type=_port, default=8080, metavar="N", help="default 8080; 0 is any that is free")
+    made.add_argument(
+        "--port",
+        type=flag(config.whole(0, 65535)),
+        default=8080,
+        metavar="N",
+        help="default 8080; 0 is any that is free",
+    )
     made.add_argument(
         "--bind", type=_address, default="127.0.0.1", metavar="ADDRESS", help="where to listen (default 127.0.0.1)"
     )
@@ -30,13 +36,6 @@ def commands(add: Add) -> None:
         metavar="HOST",
         help="another name of this machine that browsers may use; repeatable",
     )
-
-
-def _port(given: str) -> int:
-    try:
-        return int(config.whole(0, 65535)(given))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
 
 
 def _address(given: str) -> str:

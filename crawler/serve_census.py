@@ -61,7 +61,7 @@ class Census:
 
     def look(self, host: str) -> Count:
         """What a host has now."""
-        found = Count(self._store.kept(host), len(self._store.keys("errs", host)))
+        found = Count(self._store.kept(host), self._store.refused(host))
         self._counts[host] = found
         return found
 

@@ -1,117 +1,215 @@
-"""Rows into a file by its ending: .csv, .jsonl or .sqlite. It appears whole under its name, or not at all."""
+"""A file of rows: OUT.part until it is whole, so that there is never half a file under its name."""
 
 from __future__ import annotations
 
-import csv
-import errno
-import json
+import fcntl
 import os
-import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from crawler.errors import CrawlerError, DiskFull, UsageError
+from crawler.errors import DiskFull, UsageError
+from crawler.files import FULL
+from crawler.forms import FORMS, Columns, Form, Row, plain
 
-Row = Sequence[Any]  # text, numbers, true or false, lists of text, or None
-Write = Callable[[Iterable[Row]], None]
-Types = dict[str, str]  # of the columns, by name: as in rules
-FULL = (errno.ENOSPC, errno.EDQUOT)
-SQL_TYPES = {"int": "INTEGER", "float": "REAL", "bool": "INTEGER"}
+SQLITE = ".sqlite"
+SQL_KINDS = {"int": "INTEGER", "float": "REAL", "bool": "INTEGER", "key": "TEXT NOT NULL PRIMARY KEY"}
 
 
-def check(out: Path, force: bool) -> None:
-    """Stop before any work is done for a file that could not be written."""
-    if out.suffix not in KINDS:
-        raise UsageError(f"{out}: its ending says what is written; it must be one of {', '.join(KINDS)}")
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; name a file")
-    if out.exists() and not force:
-        raise UsageError(f"{out} is there already; name another file, or replace it with --force")
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"{out} cannot be written: {out.parent} is no folder in which you may; make it, or name another"
-        )
+class Rows(Protocol):
+    """What takes rows: a file of some form, or a database."""
+
+    def add(self, rows: list[Row]) -> None:
+        """Write a batch."""
+
+    def finish(self) -> None:
+        """All is written."""
+
+    def close(self) -> None:
+        """Let go of it; what is not whole, and cannot be gone on with, is removed."""
+
+
+def place(out: str) -> Path:
+    """Where a name leads: what stands behind a link is replaced, and the link stays."""
+    return Path(os.path.realpath(out) if os.path.islink(out) else out)
+
+
+def ending(out: Path, endings: Iterable[str]) -> str:
+    """The ending that says how a file is written."""
+    for known in endings:
+        if out.name.endswith(known):
+            return known
+    raise UsageError(f"{out} has no ending that says how to write it; name a file with one of {' '.join(endings)}")
+
+
+def stop_at(out: Path, force: bool) -> None:
+    """Stop at a file that is there already, unless it may be replaced."""
+    if out.is_dir() or (out.exists() and not force):
+        raise UsageError(f"{out} is there already; name another file, or give --force to replace it")
+
+
+def part_of(out: Path) -> Path:
+    """What a file is called until it is whole."""
+    return out.with_name(f"{out.name}.part")
+
+
+def busy(part: Path) -> UsageError:
+    """Two must not write one file."""
+    return UsageError(f"another command is writing {part}; wait for it, or name another file")
 
 
 @contextmanager
-def sheet(out: Path, columns: Types) -> Iterator[Write]:
-    """A file to write rows to; what was there under its name is replaced at the end."""
-    temporary = out.with_name(f".{out.name[:200]}.{secrets.token_hex(4)}")
+def trouble(path: Path) -> Iterator[None]:
+    """What speaks against writing a file, as one sentence."""
     try:
-        with KINDS[out.suffix](temporary, columns) as write:
-            yield write
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(out)
+        yield
     except (OSError, sqlite3.Error) as error:
-        raise _told(error, out) from error
-    finally:
-        with suppress(OSError):  # it has its name
-            temporary.unlink()
+        why = getattr(error, "strerror", None) or error
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in FULL:
+            raise DiskFull(f"there is no room for {path} ({why}); make room, and run the same command again") from error
+        if code == sqlite3.SQLITE_BUSY:
+            raise busy(path) from error
+        raise UsageError(f"{path} cannot be written ({why}); check it and its folder, or name another") from error
 
 
-def _told(error: OSError | sqlite3.Error, out: Path) -> CrawlerError:
-    code = getattr(error, "sqlite_errorcode", None)
-    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in FULL):
-        return DiskFull(f"{out} cannot be written: the disk is full; make room and run again")
-    why = error.strerror if isinstance(error, OSError) else error
-    return UsageError(f"{out} cannot be written ({why}); name another file")
+def new_sheet(out: Path, table: str, columns: Columns, force: bool) -> Rows:
+    """A new file of rows, in the form that its ending names."""
+    form = ending(out, (*FORMS, SQLITE))
+    if form != SQLITE:
+        return Sheet(out, FORMS[form](columns), force)
+    stop_at(out, force)
+    return Table(out, table, columns)
 
 
-@contextmanager
-def _csv(path: Path, columns: Types) -> Iterator[Write]:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        yield lambda rows: writer.writerows([_plain(value) for value in row] for row in rows)
+class Sheet:
+    """A file of some form as it is written; only `finish` gives it its name."""
+
+    def __init__(self, out: Path, form: Form, force: bool) -> None:
+        self.out, self.form, self.part, self.is_whole = out, form, part_of(out), False
+        self.journal = out.with_name(f"{out.name}.part.json")  # how far an export has come with its part
+        with trouble(self.part):
+            stop_at(out, force)
+            self._file = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            self._lock()
+            with trouble(self.part):
+                self._begin(force)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the same command goes on with the part, if this one ends early."""
+        return False
+
+    def _lock(self) -> None:
+        """One at a time; not promised between machines on mounts where locks do not exclude."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise busy(self.part) from error
+        except OSError:
+            pass  # a disk without locks
+        if not self.part.exists():  # it got its name while we waited: what we have opened is OUT
+            raise busy(self.part)
+
+    def _begin(self, force: bool) -> None:
+        """Begin anew, whatever a killed command has left."""
+        os.ftruncate(self._file, 0)
+        self.journal.unlink(missing_ok=True)
+        self._write(self.form.begin())
+
+    def add(self, rows: list[Row]) -> None:
+        """Add a batch."""
+        data = self.form.add(rows)
+        with trouble(self.part):
+            self._write(data)
+
+    def finish(self) -> None:
+        """Give the file its name."""
+        data = self.form.end()
+        with trouble(self.part):
+            self._write(data)
+            os.fsync(self._file)
+            self.part.replace(self.out)
+            self.is_whole = True
+            self.journal.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of it; a part that cannot be gone on with is removed."""
+        if not (self.is_whole or self.goes_on):
+            with suppress(OSError):
+                self.part.unlink()
+        os.close(self._file)
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
 
 
-def _plain(value: Any) -> Any:
-    """Lists and truth values as JSON has them: no format says how CSV does."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list) else value
+class Table:
+    """A table of an SQLite file: of a new one, or of one that is there already and grows."""
+
+    def __init__(self, out: Path, name: str, columns: Columns, grows: bool = False) -> None:
+        self.out, self.name, self.columns, self.grows, self.is_whole = out, name, columns, grows, False
+        with trouble(out):
+            self.path = out if grows and out.exists() else part_of(out)
+            self._db = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            with trouble(self.path):
+                self._begin()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _begin(self) -> None:
+        """Make the table, alone: whoever adds to a file that has its name lets others read it between two batches."""
+        if self.path != self.out:
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            if not self.path.exists():  # it got its name while we waited
+                raise busy(self.path)
+            if not self.grows:
+                self._clear()
+            made = ", ".join(f"{_quoted(name)} {SQL_KINDS.get(kind, 'TEXT')}" for name, kind in self.columns.items())
+            self._db.execute(f"CREATE TABLE IF NOT EXISTS {self.name} ({made})")
+
+    def _clear(self) -> None:
+        """Drop what a killed command has left in the part; another may be about to write it, so it is not removed."""
+        for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            self._db.execute(f"DROP TABLE {_quoted(name)}")
+
+    def add(self, rows: list[Row]) -> None:
+        """Write a batch, whole or not at all."""
+        insert = f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * len(self.columns))})"
+        with trouble(self.path), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(insert, ([_cell(row.get(name)) for name in self.columns] for row in rows))
+
+    def finish(self) -> None:
+        """Give a new file its name, while nobody else can write it."""
+        with trouble(self.path):
+            self.path.replace(self.out)
+        self.is_whole = True
+
+    def close(self) -> None:
+        """Let go of it; a part that cannot be gone on with is removed."""
+        if not (self.is_whole or self.grows):
+            with suppress(OSError):
+                self.path.unlink()
+        self._db.close()
 
 
-@contextmanager
-def _jsonl(path: Path, columns: Types) -> Iterator[Write]:
-    names = list(columns)
-    with path.open("w", encoding="utf-8", newline="") as file:
-
-        def write(rows: Iterable[Row]) -> None:
-            for row in rows:
-                file.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n")
-
-        yield write
-
-
-@contextmanager
-def _sqlite(path: Path, columns: Types) -> Iterator[Write]:
-    """One table named rows, in one transaction: it is thrown away as a whole if anything goes wrong."""
-    made = ", ".join(f"{_quoted(name)} {SQL_TYPES.get(kind, 'TEXT')}" for name, kind in columns.items())
-    insert = f"INSERT INTO rows VALUES ({', '.join('?' * len(columns))})"
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("PRAGMA journal_mode=OFF")
-        database.execute("PRAGMA synchronous=OFF")  # it is synced when it is whole
-        database.execute(f"CREATE TABLE rows ({made})")
-        database.execute("BEGIN")
-        yield lambda rows: _insert(database, insert, rows)
-        database.execute("COMMIT")
-
-
-def _insert(database: sqlite3.Connection, insert: str, rows: Iterable[Row]) -> None:
-    database.executemany(
-        insert, ([_plain(value) if isinstance(value, list) else value for value in row] for row in rows)
-    )
+def _cell(value: Any) -> Any:
+    """A value as SQLite has it: truth values are numbers there."""
+    return int(value) if isinstance(value, bool) else plain(value)
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-KINDS: dict[str, Callable[[Path, Types], AbstractContextManager[Write]]] = {
-    ".csv": _csv,
-    ".jsonl": _jsonl,
-    ".sqlite": _sqlite,
-}

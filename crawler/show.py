@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Generator, Iterable
-from typing import Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from crawler.logs import masked, printable
 
@@ -38,12 +38,29 @@ def has_colours(file: TextIO) -> bool:
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def progress(items: Iterable[Item], what: str, total: int | None = None) -> Generator[Item, None, None]:
+def bar(items: Iterable[Item], what: str, total: int | None = None) -> Generator[Item, None, None]:
     """The same items, with a bar on standard error while somebody looks."""
     from tqdm import tqdm
 
-    with tqdm(items, what, total, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False, unit="") as bar:
-        yield from bar
+    with tqdm(items, what, total, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False, unit="") as shown:
+        yield from shown
+
+
+def count(items: Iterable[object]) -> int | None:
+    """How many there are, for such a bar; None, without a look at them, if nobody looks."""
+    return sum(1 for _ in items) if sys.stderr.isatty() else None
+
+
+def flag(check: Callable[[Any], Item]) -> Callable[[str], Item]:
+    """How argparse reads a flag that is checked as a setting is: what is wrong with it is said in the same words."""
+
+    def read(given: str) -> Item:
+        try:
+            return check(given)
+        except ValueError as error:
+            raise ArgumentTypeError(f"{given!r} {error}") from error
+
+    return read
 
 
 class Add(Protocol):

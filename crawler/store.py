@@ -20,7 +20,7 @@ from filelock import SoftFileLock, Timeout
 
 from crawler import config, urls
 from crawler.config import Settings
-from crawler.errors import Busy, Misshapen, StoreAway, StoreError, UsageError
+from crawler.errors import Busy, Misshapen, NotThere, StoreAway, StoreError, UsageError
 from crawler.files import Draft, Files
 from crawler.records import Failure, Page, Reading
 
@@ -407,6 +407,18 @@ def open_to_write(root: Path) -> Store:
     store = open_store(root, Files(root, secrets.token_hex(4)))
     store.files.share_mode()
     return store
+
+
+def find_host(store: Store, given: str) -> str:
+    """A host of the store that the user gave in any spelling, as a URL too."""
+    for scheme in ("http", "https"):  # each leaves out another port
+        spelled = urls.spell(given if "://" in given else f"{scheme}://{given}/", tracking=())
+        if spelled is None or spelled != f"{urls.origin(spelled)}/":
+            raise UsageError(f"{given!r} is not a host; give one such as example.org, or none for all of them")
+        host = urls.host(spelled)
+        if any(store.files.names(f"{noun}/{host}") for noun in ("links", "errs")):
+            return host
+    raise NotThere(f"{store.root} has no page and no refusal of {host}; `crawler hosts {store.root}` lists its hosts")
 
 
 def new_settings(given: dict[str, Any]) -> Settings:

@@ -6,7 +6,6 @@ thread: a mount that hangs must not keep anybody from seeing that it does, nor f
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import select
@@ -25,7 +24,7 @@ from crawler.errors import CrawlerError
 from crawler.logs import many, printable
 from crawler.outlook import Outlook
 from crawler.roster import Facts
-from crawler.show import Add, paint, say
+from crawler.show import Add, flag, paint, say
 from crawler.store import open_store
 from crawler.top_view import BARS, PLAIN_BARS, View, clip
 
@@ -43,17 +42,16 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def commands(add: Add) -> None:
     """Add `top` to the program."""
     made = add("top", "watch all machines of a crawl at work", run, "crawler top /mnt/shared/crawl --every 5s")
-    made.add_argument("--every", type=_seconds, default=2.0, metavar="TIME", help="between two looks (default 2s)")
+    made.add_argument(
+        "--every", type=flag(_seconds), default=2.0, metavar="TIME", help="between two looks (default 2s)"
+    )
     made.add_argument("--once", action="store_true", help="print it once as plain text, as into a pipe")
 
 
 def _seconds(given: str) -> float:
-    try:
-        seconds = config.duration(given)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{given!r} {error}") from error
+    seconds = config.duration(given)
     if seconds < QUICKEST:
-        raise argparse.ArgumentTypeError(f"{given!r} is too often for a shared folder; at least {QUICKEST}s")
+        raise ValueError(f"is too often for a shared folder; at least {QUICKEST}s")
     return seconds
 
 

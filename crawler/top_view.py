@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from crawler import report
-from crawler.logs import many, printable
+from crawler.logs import many, printable, size
 from crawler.roster import ALIVE, ENDED, SILENT, STARTING, Facts
 from crawler.show import BOLD, DIM, GREEN, RED, YELLOW
 
@@ -177,7 +177,7 @@ def news(found: Facts, trouble: str) -> list[tuple[str, str]]:
 
 def done(found: Facts) -> str:
     """What the crawl has brought so far."""
-    pages = f"{many(found['pages'], 'page')}, {as_size(found['bytes'])}, {found['rate']:,.1f} a second"
+    pages = f"{many(found['pages'], 'page')}, {size(found['bytes'])}, {found['rate']:,.1f} a second"
     return f"{pages}, {many(found['redirects'], 'redirect')}, {found['retries']:,} retries"
 
 
@@ -190,7 +190,7 @@ def listed(names: dict[str, str], counts: dict[str, int]) -> str:
 def free(counted: dict[str, int | None]) -> str:
     """What is left of the disk, as far as anybody counts it."""
     bytes, inodes = counted["bytes"], counted["inodes"]
-    told = "bytes nobody counts" if bytes is None else as_size(bytes)
+    told = "bytes nobody counts" if bytes is None else size(bytes)
     return f"free: {told}, {'inodes nobody counts' if inodes is None else many(inodes, 'inode')}"
 
 
@@ -213,14 +213,6 @@ def as_time(seconds: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"
     return f"{seconds:,.0f} s"
-
-
-def as_size(count: float) -> str:
-    """Bytes in one unit."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB")):
-        if count >= unit:
-            return f"{count / unit:,.1f} {name}"
-    return f"{count / 1e6:,.1f} MB"
 
 
 # ---- pictures

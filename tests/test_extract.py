@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -22,16 +20,15 @@ from test_rules import NoHand
 from test_terminal import EVIL, evil_in, on_a_terminal
 from world import COMMAND, LONG, Answers, Links, crawler, end, is_dead, wait_for, wait_for_line, workers_of, world
 
-from crawler import cli, harvest, readers, rules, sheets, trees, urls
+from crawler import cli, harvest, readers, rules, trees, urls
 from crawler.config import Settings
-from crawler.errors import DiskFull
-from crawler.extract import extract
+from crawler.extract import extract, places
 from crawler.files import Files
 from crawler.readers import Hand
 from crawler.store import Store
 
 LIST = f"http://{HOST}/list?page="
-USAGE, STOPPED = 2, 3
+MISSING, USAGE, STOPPED = 1, 2, 3
 SLOW = "x" * 40  # what the regex below needs ages for
 CATASTROPHE = "columns: {word: {selector: h2, regex: '(x+)+y'}}\n"
 TITLES = "columns: {title: title}\n"
@@ -42,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a crawl of the complaints, and of another host."""
     answers = pages() | {
         f"{HOST}/": pages()[f"{HOST}/"] + "<a href='http://other.example/'>x</a><a href='/old'>x</a>",
-        "other.example/": f"<title>{EVIL}</title><h2>{SLOW}</h2>",
+        "other.example/": f"<title>{EVIL}</title><h2>{SLOW}</h2><i title='one\nrow 9'></i>",
     }
     with world(Answers({**answers}), tmp_path_factory.mktemp("site")) as w:
         w.crawl()
@@ -64,7 +61,7 @@ def written(folder: Path, text: str) -> Path:
 def rows(root: Path, text: str) -> list[dict[str, Any]]:
     """What these rules give, without the processes and the file."""
     store, given, hand = Store(root), rules.read(text, "x"), cast(Hand, NoHand())
-    parts = readers.parts(store, filter(given.admits_host, store.hosts()))
+    parts = readers.parts(places(store, given))
     found = [row for part in parts for row in harvest.read_part(root, given, False, part, hand).rows]
     return [dict(zip(given.names, row, strict=True)) for row in found]
 
@@ -139,6 +136,7 @@ def test_hosts_are_chosen_by_name_or_pattern(site: Path) -> None:
         return {row["url"].split("/")[2] for row in found}
 
     assert hosts("[OTHER.example]") == {"other.example"}
+    assert hosts("['other。example:80']") == {"other.example"}, "in any spelling"
     assert hosts("['*.example']") == {"other.example", HOST}
     assert hosts("nowhere.example") == set()
 
@@ -184,17 +182,17 @@ def test_what_a_user_names_wrongly_is_one_sentence(
         ([store, f"{here}/none.yaml", "x.csv"], "none.yaml cannot be read (No such file or directory)"),
         ([store, f"{here}/latin.yaml", "x.csv"], "latin.yaml is not UTF-8 text"),
         ([store, here, f"{here}/x.csv"], "cannot be read (Is a directory)"),
-        ([store, given, f"{here}/x.xlsx"], "must be one of .csv, .jsonl, .sqlite"),
+        ([store, given, f"{here}/x.xlsx"], "one of .jsonl .jsonl.gz .jsonl.zst .csv .parquet .sqlite"),
         ([store, given, f"{here}/there.csv"], "is there already"),
-        ([store, given, f"{here}/none/x.csv"], f"{here}/none is no folder"),
+        ([store, given, f"{here}/none/x.csv"], f"{here}/none/x.csv.part cannot be written (No such file or directory)"),
         ([store, given], "name either OUT"),
         ([store, given, f"{here}/x.csv", "--try", f"{LIST}1"], "name either OUT"),
         ([store, given, f"{here}/x.csv", "-j", "0"], "'0' must be a whole number from 1"),
-        ([store, given, "--try", f"http://{HOST}/gone"], f"http://{HOST}/gone is no page of the store"),
-        ([store, given, "--try", f"http://{HOST}/old"], f"`crawler explain {store} http://{HOST}/old`"),
-        ([store, given, "--try", "nonsense"], "nonsense is no page of the store"),
+        ([store, given, "--try", f"http://{HOST}/gone"], f"http://{HOST}/gone has no page in {store}: it was never"),
+        ([store, given, "--try", f"http://{HOST}/old"], f"http://{HOST}/old has no page in {store}: "),
+        ([store, given, "--try", "nonsense"], "nonsense"),
     ):
-        assert cli.run(["extract", *args]) == USAGE
+        assert cli.run(["extract", *args]) == (MISSING if "has no page" in words else USAGE)
         said = capsys.readouterr().err
         assert said.startswith("crawler: ")
         assert said.count("\n") == 1
@@ -229,12 +227,13 @@ def test_a_page_that_the_rules_leave_out_is_tried_all_the_same(site: Path, tmp_p
 
 
 def test_nothing_from_a_page_reaches_the_terminal_raw(site: Path, tmp_path: Path) -> None:
-    text = "hosts: other.example\ncolumns: {title: title, n: {selector: title, type: int}}"
+    text = "hosts: other.example\ncolumns: {title: title, n: {selector: title, type: int}, i: 'i::attr(title)'}"
     given, out = str(written(tmp_path, text)), tmp_path / "out.jsonl"
     for args in (["--try", "http://other.example/"], [str(out)]):
         said = on_a_terminal("extract", str(site), given, *args)
         assert "owned" in said
         assert "not converted: " in said
+        assert "\nrow 9" not in said
         assert evil_in(said) == set()
     assert "\x1b" in json.loads(out.read_text("utf-8").splitlines()[-1])["title"]
 
@@ -335,48 +334,6 @@ def test_a_page_that_holds_its_reader_is_given_up_and_the_others_come(
     assert tally.unread == {"for longer than 1 s": 1}
     assert tally.examples["unread", "for longer than 1 s"] == "http://other.example/"
     assert (tally.pages, tally.rows) == (6, 6)
-
-
-# ---- the file
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder]).returncode:
-        pytest.skip("only root can mount a small tmpfs")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-@pytest.mark.parametrize("ending", sheets.KINDS)
-def test_a_full_disk_leaves_nothing_and_is_told(disk: Path, ending: str) -> None:
-    with (
-        pytest.raises(DiskFull, match="the disk is full"),
-        sheets.sheet(disk / f"out{ending}", {"url": "url"}) as write,
-    ):
-        for _ in range(100):
-            write([["x" * 1000]] * 10)
-    assert list(disk.iterdir()) == []
-
-
-def test_what_goes_wrong_while_rows_are_made_leaves_no_file(tmp_path: Path) -> None:
-    for ending in sheets.KINDS:
-        with pytest.raises(KeyError), sheets.sheet(tmp_path / f"out{ending}", {"url": "url"}) as write:
-            write([["x"]])
-            raise KeyError
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_any_name_of_a_column_is_one_of_sqlite(tmp_path: Path) -> None:
-    names = {'a "quoted" name': "text", "select": "int", "Straße, 中": "list"}
-    with sheets.sheet(tmp_path / "out.sqlite", names) as write:
-        write([["x", 1, ["y", "ß"]], [None, None, None]])
-    with closing(sqlite3.connect(tmp_path / "out.sqlite")) as database:
-        assert [about[1] for about in database.execute("PRAGMA table_info(rows)")] == list(names)
-        assert list(database.execute("SELECT * FROM rows")) == [("x", 1, '["y", "ß"]'), (None, None, None)]
 
 
 def test_the_readme_shows_these_rules() -> None:

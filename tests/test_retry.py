@@ -131,7 +131,7 @@ def resting(tmp_path: Path) -> Store:
         (["--reason", "dns", "--reason", "http-4xx"], "dns 1, http-404 1"),
         (["--reason", "http-404"], "http-404 1"),
         (["--older", "7d"], "http-429 1"),
-        (["--host", "b.example", "--host", "c.example"], "http-429 1"),
+        (["--host", "b.example", "--host", "https://B.example/"], "http-429 1"),
     ],
 )
 def test_refusals_are_chosen_by_reason_host_and_age(
@@ -178,8 +178,8 @@ def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
     "args, said",
     [
         (["--reason", "nonsense"], "there is no reason 'nonsense'; the reasons are dns, connect, timeout"),
-        (["--host", "no host"], "'no host' is no host"),
-        (["--host", "a.example/path"], "'a.example/path' is no host"),
+        (["--host", "no host"], "'no host' is not a host"),
+        (["--host", "a.example/path"], "'a.example/path' is not a host"),
         (["--older", "soon"], "'soon' must be a duration such as 30s, 5m, 2h or 1d"),
     ],
 )
@@ -188,6 +188,11 @@ def test_bad_input_gets_a_sentence(
 ) -> None:
     assert run(["retry", str(resting.root), *args]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_host_of_which_nothing_is_there_is_said(resting: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["retry", str(resting.root), "--host", "c.example"]) == 1
+    assert "no page and no refusal of c.example" in capsys.readouterr().err
 
 
 def test_nothing_to_ask_again_is_said(resting: Store) -> None:
