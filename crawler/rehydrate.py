@@ -101,7 +101,9 @@ class Found:
         """The links without record or refusal."""
         settled: set[str] = set()
         last = ""
-        for host, url, depth, priority in self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC"):
+        (total,) = self._db.execute("SELECT count(*) FROM found").fetchone()
+        rows = self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC")
+        for host, url, depth, priority in bar(rows, "links", total):
             if host != last:
                 settled, last = store.settled(host), host
             if urls.key(url) not in settled:

@@ -17,6 +17,7 @@ import stores
 from conftest import later
 from fleet import fleet
 from mounts import Mount
+from test_terminal import on_a_terminal
 from world import COMMAND, World, crawler, end, kill, workers_of, world
 
 from crawler import rehydrate, repair, report, urls
@@ -49,6 +50,13 @@ def test_what_the_real_program_has_crawled_is_sound(crawled_once: Path) -> None:
     assert summary["records"] > 60
     assert summary["refusals"] > 5
     assert crawler("check", str(crawled_once)).startswith("sound; 8 hosts, ")
+
+
+def test_a_bar_moves_through_both_halves_on_a_terminal(crawled_once: Path) -> None:
+    said = on_a_terminal("check", str(crawled_once))
+    for what in ("checking", "what waits", "links"):
+        assert f"{what}: " in said
+    assert "sound; 8 hosts, " in said
 
 
 @pytest.fixture
