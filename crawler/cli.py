@@ -36,7 +36,7 @@ from crawler import (
     urls,
 )
 from crawler.begin import add, begin, check_root, spell_seed
-from crawler.errors import CrawlerError, StoreError, UsageError
+from crawler.errors import CrawlerError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log, many
 from crawler.machine import Machine, Plan, check_limits
@@ -379,13 +379,8 @@ def run_rehydrate(options: argparse.Namespace) -> int:
     """`crawler rehydrate`."""
     store = _store_to_write(options.store)
     settings = store.settings()
-    try:
-        with store.alone("rehydrating the store"):
-            rehydrate.rehydrate(store, settings, say)
-    except OSError as error:
-        raise StoreError(
-            f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
-        ) from error
+    with store.alone("rehydrating the store"):
+        rehydrate.rehydrate(store, settings, say)
     return errors.OVER
 
 

@@ -148,7 +148,7 @@ class Files:
             # sshfs answers EPERM where others say EEXIST: look by name before believing a failure.
             if self.places.is_there(name):
                 return False
-            raise self._translate(error, name) from error
+            raise self.translate(error, name) from error
         return True
 
     def claim(self, name: str, new: str) -> bool:
@@ -171,7 +171,7 @@ class Files:
             except OSError as error:
                 # ESTALE: the file was replaced under us; after a listing, opening it again finds the new one.
                 if error.errno != errno.ESTALE or not left:
-                    raise self._translate(error, name) from error
+                    raise self.translate(error, name) from error
                 self.names(folder_of(name))
         return None
 
@@ -199,7 +199,7 @@ class Files:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise self._translate(error, folder) from error
+            raise self.translate(error, folder) from error
 
     def shapes(self, folder: str) -> dict[str, str]:
         """The same names, each with what it is: FOLDER, LINK or, for all that is neither, FILE."""
@@ -401,9 +401,10 @@ class Files:
         try:
             yield
         except OSError as error:
-            raise self._translate(error, name) from error
+            raise self.translate(error, name) from error
 
-    def _translate(self, error: OSError, name: str) -> StoreError:
+    def translate(self, error: OSError, name: str) -> StoreError:
+        """What the operator is told of a failure."""
         what = f"{self.places.path(name)}: {error.strerror or error}"
         if self._is_full(error):
             return DiskFull(f"no room in the store ({what}); free some bytes or inodes, or raise the quota")

@@ -339,6 +339,8 @@ class Store:
             _acquire(lock, time.monotonic() + seconds)
         except Timeout as error:
             raise Busy(f"another machine is {what}; if none is, remove {lock.lock_file} and run again") from error
+        except OSError as error:
+            raise self.files.translate(error, LOCK) from error
         try:
             yield
         finally:
