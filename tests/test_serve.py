@@ -574,6 +574,26 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
         assert browser.complaints() == []
 
 
+def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Browser, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    store = Store(root, Files(root, "maker"))
+    store.make(Settings(shards=4))
+    add_page(store, "http://long.example/" + "a" * 1500, "W" * 5000, "", [])
+    store.put_refusal("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
+    (root / "crawl.yaml").write_text("delay: soon")
+    with serving(root) as served:
+        for view in ("host?host=long.example", "refusals"):
+            browser.open(f"{served.url}#/{view}")
+            browser.wait("long.example", "tbody th")
+            assert browser.run("return document.querySelector('tbody tr').offsetHeight") < 250
+        assert browser.run("return document.querySelector('.detail').offsetWidth") > 100
+        wait_for(lambda: "delay is 'soon'" in browser.text("#trouble"))
+        assert "Of the pages of 1 host no worker has told" in browser.text("#trouble")
+        assert browser.complaints() == []
+        browser.open("about:blank")  # what is open would miss its server
+
+
 def test_hosts_are_sorted_by_a_click_and_searched_by_typing(browser: Browser, served: Served, root: Path) -> None:
     browser.open(f"{served.url}#/hosts")
     browser.wait("evil.example", "tbody th")

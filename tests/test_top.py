@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -325,6 +326,16 @@ def test_edits_of_crawl_yaml_are_seen_by_who_watches_and_a_wrong_one_is_said(
     found = outlook.look()
     assert "crawl.yaml" in found["unheeded"][0]
     assert [worker["state"] for worker in found["workers"]] == ["silent"]
+
+
+def test_pages_that_came_without_counters_and_a_wrong_crawl_yaml_are_told(crawled_once: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(crawled_once, tmp_path / "store", ignore=shutil.ignore_patterns("*@*")))
+    (root / "crawl.yaml").write_text("delay: soon")
+    for command in ("status", "top"):
+        said = " ".join(crawler(command, str(root)).split())
+        assert f"of the pages of 8 hosts nobody has told; `crawler hosts {root}` counts them" in said
+        assert "delay is 'soon': must be a duration" in said
+    assert "nobody has told" not in crawler("status", str(crawled_once))
 
 
 def test_a_store_that_is_gone_is_not_taken_for_an_empty_one(empty: Path) -> None:
