@@ -226,17 +226,20 @@ class Store:
 
     def _all(self, noun: str, host: str | None) -> Iterator[dict[str, Any]]:
         for name in self._hosts(noun) if host is None else [host]:
-            for key in self.keys(noun, name):
+            for key in self.keys(noun, name) or self._nothing():
                 found = self._json(f"{noun}/{name}/{key}")
                 if found is not None:
                     yield found
 
     def _hosts(self, noun: str) -> list[str]:
-        """The hosts that have a folder, sorted; that there are none because this is no store, a reader must be told."""
-        names = self.files.names(noun)
-        if not names and not set(FOLDERS).intersection(self.files.names("")):
+        """The hosts that have a folder, sorted."""
+        return sorted(filter(urls.is_host, self.files.names(noun))) or self._nothing()
+
+    def _nothing(self) -> list[str]:
+        """No names; that there are none because this is no store, a reader must be told."""
+        if not set(FOLDERS).intersection(self.files.names("")):
             raise StoreError(f"{self.root} is not a store: it has no links/ and no htmls/; name the store's folder")
-        return sorted(filter(urls.is_host, names))
+        return []
 
     # ---- robots and seeds
 
