@@ -40,17 +40,16 @@ next: it is the life of a URL.
     cli                                    arguments to calls, errors to exit codes
 """
 
-from typing import TYPE_CHECKING, Any
-
 from crawler.version import __version__
 
+TYPE_CHECKING = False  # so that `typing` need not be loaded before Ctrl-C ends the command without a word
 if TYPE_CHECKING:
     from crawler.store import Store, StoredPage
 
 __all__ = ["Store", "StoredPage", "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """`Store` is loaded when it is asked for: the command must be able to end quietly from its first moment on."""
     if name not in ("Store", "StoredPage"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,9 @@
 """`python -m crawler`, and the `crawler` command."""
 
 import signal
-from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Load the program and run it; Ctrl-C before it listens ends it without a word."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from crawler import cli

@@ -16,6 +16,7 @@ from crawler import errors, urls
 from crawler.begin import check_root, spell_seed
 from crawler.errors import NotThere
 from crawler.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
+from crawler.files import FILE
 from crawler.frontier import batches, from_lines
 from crawler.logs import printable
 from crawler.records import REDIRECTS
@@ -220,7 +221,8 @@ def _rows(store: Store) -> Iterator[Row]:
 
 def _known(store: Store) -> list[str]:
     """The hosts that have a record or a refusal."""
-    return sorted(filter(urls.is_host, {*store.files.names("links"), *store.files.names("errs")}))
+    shapes = [item for noun in ("links", "errs") for item in store.files.shapes(noun).items()]
+    return sorted({host for host, shape in shapes if shape != FILE and urls.is_host(host)})
 
 
 class _Waiting:

@@ -18,7 +18,7 @@ from crawler.check_files import Facts, Pages, others
 from crawler.check_links import Links
 from crawler.findings import KINDS, Finding, Scene, look
 from crawler.frontier import in_parts
-from crawler.logs import many
+from crawler.logs import many, printable
 from crawler.pulses import END, Pulse, read_counters
 from crawler.repair import MANY, Repair, alone, fold
 from crawler.report import totals
@@ -106,7 +106,7 @@ class Teller:
             facts = {"kind": finding.kind, "path": finding.path, "what": finding.what}
             return json.dumps({**facts, "repair": mending, "repaired": self.repair is not None})
         done = f"repaired: {mending}" if self.repair else f"--repair: {mending}"
-        return f"{finding.kind:<10}  {finding.path}: {finding.what} ({done})"
+        return printable(f"{finding.kind:<10}  {finding.path}: {finding.what} ({done})")
 
     def sum_up(self, counted: Facts, harmless: Counter[str]) -> str:
         """The last line: what was looked at, and what came of it."""

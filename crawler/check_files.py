@@ -10,7 +10,8 @@ from typing import Any
 
 from crawler import urls
 from crawler.control import LITTER, PAUSE, STOP
-from crawler.errors import StoreAway, StoreError
+from crawler.errors import Misshapen
+from crawler.files import FILE, FOLDER, LINK
 from crawler.findings import AGAIN, Finding, Scene
 from crawler.pulses import Pulse
 from crawler.records import Try
@@ -21,6 +22,7 @@ from crawler.store import KEY, OLDEST, depth_of, farthest, shard_name
 Facts = dict[str, Any]
 
 NOUNS = ("htmls", "links", "errs")
+ANY = (FILE, FOLDER, LINK)
 MARK = 4  # bytes at the start of a body that are not part of its text
 # Charsets in which some text has more bytes than in UTF-8.
 LONGER = {"utf-16le", "utf-16be", "gbk", "gb18030", "iso-2022-jp", "replacement"}
@@ -31,13 +33,14 @@ LONGER = {"utf-16le", "utf-16be", "gbk", "gb18030", "iso-2022-jp", "replacement"
 
 def others(scene: Scene) -> Iterator[Finding]:
     """What is in the folders that are not parted by host."""
-    _, bad = scene.sort("", lambda name: True, "")
-    yield from bad
-    for noun in ("robots", *NOUNS):
-        yield from scene.sort(noun, urls.is_host, "a host")[1]
+    yield from scene.sort("", lambda name: True, "", ANY)[1]
+    for noun in NOUNS:  # that a host has no folder there is found out with the host
+        yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
+    yield from scene.sort("robots", urls.is_host, "a host")[1]
     yield from scene.sort("seeds", lambda name: True, "")[1]
     count = scene.settings.shards
-    yield from scene.sort("frontier", {shard_name(number) for number in range(count)}.__contains__, "a shard")[1]
+    shards = {shard_name(number) for number in range(count)}
+    yield from scene.sort("frontier", shards.__contains__, "a shard", (FOLDER,))[1]
     yield from _shards(scene, count)
     yield from _workers(scene)
 
@@ -143,9 +146,7 @@ class Pages:
         """What is in a record or a refusal, or what is wrong with it; neither if it is gone."""
         try:
             data = self.files.get(path)
-        except StoreAway:
-            raise
-        except StoreError:
+        except Misshapen:
             return None, Finding("strange", path, "it is no file")
         if data is None:
             return None, None
@@ -177,7 +178,7 @@ class Pages:
         html = f"htmls/{place}"
         size = self.files.size(html)
         if size is None or _is_half(facts, size):  # mounts may be wrong about what they were not asked to open
-            data = self.files.get(html)
+            data = self.scene.store.html_bytes(facts["url"])
             size = None if data is None else len(data)
         if size is None:
             return Finding("no-html", path, f"the page {facts['url']} has no html", (self._task(facts),))

@@ -9,12 +9,13 @@ from contextlib import suppress
 from typing import TypeVar
 
 from crawler import urls
-from crawler.errors import StoreAway, StoreError
+from crawler.errors import Misshapen, StoreError
 from crawler.findings import AGAIN, Finding, Keys, Scene
 from crawler.frontier import folder, from_lines, in_parts, lines_of
 from crawler.records import Try
 from crawler.rehydrate import Found
 from crawler.seeds import REDIRECT, Seeds
+from crawler.show import bar
 from crawler.store import NEW
 
 LOOKS = 3  # at what waits, while machines are at work: a URL may go from one batch into another as we look
@@ -51,8 +52,8 @@ class Links:
 
     def batches(self) -> Iterator[Finding]:
         """Read all batches, each into what waits; those that are not whole."""
-        for shard in range(self.scene.settings.shards):
-            home = folder(shard)
+        shards = self.scene.settings.shards
+        for home in bar(map(folder, range(shards)), "what waits", shards):
             names, bad = self.scene.sort(home, lambda name: True, "")
             yield from bad
             for name in names:
@@ -61,9 +62,7 @@ class Links:
     def _batch(self, path: str) -> Iterator[Finding]:
         try:
             data = self.files.get(path)
-        except StoreAway:
-            raise
-        except StoreError:
+        except Misshapen:
             yield Finding("strange", path, "it is no file")
             return
         if data is None:  # tidied away since the listing

@@ -37,7 +37,7 @@ from crawler import (
     urls,
 )
 from crawler.begin import add, begin, check_root, spell_seed
-from crawler.errors import CrawlerError, StoreError, UsageError
+from crawler.errors import CrawlerError, UsageError
 from crawler.files import Files
 from crawler.logs import Logs, log, many
 from crawler.machine import Machine, Plan, check_limits
@@ -319,9 +319,12 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
     refused = sum(found["refusals"].values())
+    ended = errors.EXIT_CODES[code].partition(";")[0]
     waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
+    if not found["waiting"]:
+        ended, waiting = ended.replace(" with work left", ""), waiting.replace(" 0 ", " nothing ")
     return code, (
-        f"{errors.EXIT_CODES[code].partition(';')[0]}; {many(found['pages'], 'page')}, "
+        f"{ended}; {many(found['pages'], 'page')}, "
         f"{many(found['redirects'], 'redirect')}, {many(refused, 'refusal')}{waiting} in {root}"
     )
 
@@ -377,13 +380,8 @@ def run_rehydrate(options: argparse.Namespace) -> int:
     """`crawler rehydrate`."""
     store = _store_to_write(options.store)
     settings = store.settings()
-    try:
-        with store.alone("rehydrating the store"):
-            rehydrate.rehydrate(store, settings, say)
-    except OSError as error:
-        raise StoreError(
-            f"{options.store} cannot be written ({error.strerror}); check the mount and its permissions"
-        ) from error
+    with store.alone("rehydrating the store"):
+        rehydrate.rehydrate(store, settings, say)
     return errors.OVER
 
 

@@ -55,6 +55,10 @@ class NoDescriptors(StoreAway):
     """This process or machine has as many files open as it may: wait until some are closed; no page is to blame."""
 
 
+class Misshapen(StoreError):
+    """Something else is where a file or a folder should be: writers end, readers pass it over, `check` names it."""
+
+
 class DiskFull(StoreError):
     """No room (bytes, inodes or quota) for what we must write: workers wait until there is, others end."""
 

@@ -23,7 +23,7 @@ from crawler.records import REDIRECTS, Try
 from crawler.robots import Rules, token
 from crawler.seeds import REDIRECT, bars
 from crawler.shards import FREE, doors, read_owners
-from crawler.store import Store, shard_name, utc
+from crawler.store import Store, mark_of, shard_name, utc
 from crawler.terms import read_route
 
 Facts = dict[str, Any]
@@ -108,16 +108,19 @@ def _path(noun: str, url: str) -> str:
 
 def _fate(store: Store, url: str, shards: Iterable[int]) -> Facts | None:
     """Settled or waiting, with the facts; None if neither. It may be settled just while we look for it."""
-    return _settled(store, url) or _waiting(store.files, dict.fromkeys(shards), url) or _settled(store, url)
+    shards = list(dict.fromkeys(shards))
+    return _settled(store, url, shards) or _waiting(store.files, shards, url) or _settled(store, url, shards)
 
 
-def _settled(store: Store, url: str) -> Facts | None:
+def _settled(store: Store, url: str, shards: list[int]) -> Facts | None:
     record, refusal = store.record(url), store.refusal(url)
     if record:
         return {"state": SETTLED, "record": _of_record(record)}
     if refusal:
         facts = {name: refusal.get(name) for name in ("reason", "detail", "attempts", "when")}
-        return {"state": SETTLED, "refusal": {**facts, "meaning": look_up(str(facts["reason"])).meaning}}
+        again = _waiting(store.files, shards, urls.as_again(url, mark_of(refusal))) is not None
+        meaning = look_up(str(facts["reason"])).meaning
+        return {"state": SETTLED, "refusal": {**facts, "meaning": meaning, "again": again}}
     broken = [path for path in (_path("links", url), _path("errs", url)) if store.files.get(path) is not None]
     return {"state": SETTLED, "broken": broken[0]} if broken else None
 
@@ -182,7 +185,8 @@ Verdict = tuple[str | None, str]  # the name of the rule or refusal, and what it
 
 def _decided(store: Store, settings: Settings, found: Facts) -> Verdict:
     if "refusal" in found:
-        return found["refusal"]["reason"], f"it was refused: {found['refusal']['meaning']}"
+        again = "; it is asked again in its turn, as `crawler retry` said" if found["refusal"]["again"] else ""
+        return found["refusal"]["reason"], f"it was refused: {found['refusal']['meaning']}{again}"
     if "broken" in found:
         return None, f"{found['broken']} cannot be read; remove it and rehydrate to have the URL asked again"
     if "record" in found:

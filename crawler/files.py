@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from crawler import syncs
-from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
+from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.places import Places, folder_of, leaf_of, open_at_once
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 TOO_MANY = {errno.EMFILE, errno.ENFILE}
-HOPELESS = {errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
+HOPELESS = {errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.EINVAL}
+MISSHAPEN = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
+FOLDER, LINK, FILE = "folder", "link", "file"
 PIECES, PIECE = 16, 16 << 10  # files, and bytes in each, that show whether there is room for a few pages
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
@@ -142,7 +144,7 @@ class Files:
             # sshfs answers EPERM where others say EEXIST: look by name before believing a failure.
             if self.places.is_there(name):
                 return False
-            raise self._translate(error, name) from error
+            raise self.translate(error, name) from error
         return True
 
     def claim(self, name: str, new: str) -> bool:
@@ -165,7 +167,7 @@ class Files:
             except OSError as error:
                 # ESTALE: the file was replaced under us; after a listing, opening it again finds the new one.
                 if error.errno != errno.ESTALE or not left:
-                    raise self._translate(error, name) from error
+                    raise self.translate(error, name) from error
                 self.names(folder_of(name))
         return None
 
@@ -174,7 +176,7 @@ class Files:
         try:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
-                raise OSError(errno.EINVAL, "it is not a file; remove it")
+                raise IsADirectoryError(errno.EISDIR, "it is not a file; remove it")
             parts = []
             while part := os.read(descriptor, seen.st_size + 1):  # the size may be an old one
                 parts.append(part)
@@ -183,21 +185,29 @@ class Files:
             os.close(descriptor)
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is not there."""
+        """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is no folder."""
         return [name for name in self.all_names(folder) if not name.startswith(".")]
 
     def all_names(self, folder: str) -> list[str]:
         """The same with temporary ones."""
         try:
             return os.listdir(self.places.path(folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise self._translate(error, folder) from error
+            raise self.translate(error, folder) from error
+
+    def shapes(self, folder: str) -> dict[str, str]:
+        """The same names, each with what it is: FOLDER, LINK or, for all that is neither, FILE."""
+        absent = suppress(FileNotFoundError, NotADirectoryError)
+        with self._trouble(folder), absent, os.scandir(self.places.path(folder)) as found:
+            return {entry.name: _shape(entry) for entry in found}
+        return {}
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
         """The names in a folder, as `names` has them, and the bytes of each; without what goes while we look."""
-        with self._trouble(folder), suppress(FileNotFoundError), os.scandir(self.places.path(folder)) as found:
+        absent = suppress(FileNotFoundError, NotADirectoryError)
+        with self._trouble(folder), absent, os.scandir(self.places.path(folder)) as found:
             for entry in found:
                 if not entry.name.startswith("."):
                     with suppress(FileNotFoundError):
@@ -380,16 +390,18 @@ class Files:
         try:
             yield
         except OSError as error:
-            raise self._translate(error, name) from error
+            raise self.translate(error, name) from error
 
-    def _translate(self, error: OSError, name: str) -> StoreError:
+    def translate(self, error: OSError, name: str) -> StoreError:
+        """What the operator is told of a failure."""
         what = f"{self.places.path(name)}: {error.strerror or error}"
         if self._is_full(error):
             return DiskFull(f"no room in the store ({what}); free some bytes or inodes, or raise the quota")
         if error.errno in TOO_MANY:
             return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --threads")
-        if error.errno in HOPELESS:
-            return StoreError(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
+        if error.errno in HOPELESS | MISSHAPEN:
+            kind = Misshapen if error.errno in MISSHAPEN else StoreError
+            return kind(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
         return StoreAway(f"the store does not answer ({what}); is the mount still there?")
 
     def _is_full(self, error: OSError) -> bool:
@@ -398,6 +410,13 @@ class Files:
             with suppress(StoreError):
                 return min(self.free()) == 0
         return error.errno in FULL
+
+
+def _shape(entry: os.DirEntry[str]) -> str:
+    """What a name is, from the listing itself where the mount tells."""
+    if entry.is_symlink():
+        return LINK
+    return FOLDER if entry.is_dir(follow_symlinks=False) else FILE
 
 
 def _remove(place: int, name: str) -> None:

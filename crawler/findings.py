@@ -6,14 +6,14 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from crawler import roster
 from crawler.config import Settings
 from crawler.errors import StoreError
-from crawler.files import Files
+from crawler.files import FILE, Files
 from crawler.records import Try
 from crawler.roster import ALIVE
 from crawler.store import Store
@@ -77,22 +77,27 @@ class Scene:
         """Whether a host's folder can be seen if it is there: a client may believe for a minute that it is missing."""
         return self.freshen(f"{noun}/{host}") or host not in self.files.names(noun)
 
-    def sort(self, folder: str, fits: Callable[[str], object], what: str) -> tuple[list[str], list[Finding]]:
-        """The names in a folder that fit, sorted, and what is to be said of the others; by a new listing.
+    def sort(
+        self, folder: str, fits: Callable[[str], object], what: str, holds: Sequence[str] = (FILE,)
+    ) -> tuple[list[str], list[Finding]]:
+        """The names in a folder that fit and are what it `holds`, sorted, and what is to be said of the others.
 
-        By an old one, what machines have done since would seem lost, even when they are not at work any more.
+        The listing is a new one: by an old one, what machines have done since would seem lost, even when they are not
+        at work any more.
         """
         good: list[str] = []
         bad: list[Finding] = []
         self.freshen(folder)
-        for name in sorted(self.files.all_names(folder)):
+        for name, shape in sorted(self.files.shapes(folder).items()):
             path = f"{folder}/{name}" if folder else name
             if name.startswith("."):
                 bad += self._temporary(path, name)
-            elif fits(name):
-                good.append(name)
-            else:
+            elif not fits(name):
                 bad.append(Finding("strange", path, f"it is not the name of {what}"))
+            elif shape not in holds:
+                bad.append(Finding("strange", path, f"it is no {holds[0]}"))
+            else:
+                good.append(name)
         return good, bad
 
     def _temporary(self, path: str, name: str) -> list[Finding]:

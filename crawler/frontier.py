@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from crawler import urls
 from crawler.config import Settings
-from crawler.errors import DiskFull, StoreError
+from crawler.errors import DiskFull, Misshapen, StoreError
 from crawler.files import Files, Run
 from crawler.records import PRIORITY, Try
 from crawler.store import shard_name
@@ -423,9 +423,10 @@ def batches(files: Files, shard: int) -> Iterator[bytes]:
         gone = False
         for name in sorted(set(files.names(folder(shard))) - read):
             read.add(name)
-            data = files.get(f"{folder(shard)}/{name}")
-            gone = gone or data is None
-            yield data or b""
+            with suppress(Misshapen):  # a folder that somebody left there, say, is passed over
+                data = files.get(f"{folder(shard)}/{name}")
+                gone = gone or data is None
+                yield data or b""
         if not gone:
             return
 

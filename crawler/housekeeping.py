@@ -98,6 +98,7 @@ class House(Desk):
         self.settings = Settings(**config.parse(text, "crawl.yaml"))
         self.seeds.adopt(self.settings)
         self.frontier.adopt(self.settings)
+        self.survey.adopt(self.settings)
         self._count_elsewhere()
         self._edition = edition
 

@@ -6,7 +6,6 @@ A look costs what the workers' names and small files cost, and only those are re
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import Any
 
 from crawler import report
@@ -17,7 +16,9 @@ from crawler.roster import Facts, Memory, Roster, look
 from crawler.store import Store
 
 SHOWN = 10  # hosts of a kind
-SELDOM = 30.0  # seconds between two counts of what waits where nobody is at work: it takes a listing for each shard
+# Seconds between two looks at crawl.yaml, and between two counts of what waits where nobody is at work, each of which
+# takes a listing for each shard.
+SELDOM = 30.0
 MINUTE, HOUR = 60, 60  # seconds, and minutes: as far as workers remember
 
 Point = dict[str, Any]
@@ -30,8 +31,9 @@ class Outlook:
         self.store = store
         self._memory = Memory()
         self._history: History | None = None
+        self._settings, self._wrong = Settings(), ""
         self._waiting = 0
-        self._next_count = 0.0
+        self._next_read = self._next_count = 0.0
 
     def look(self, again: bool = False) -> dict[str, Any]:
         """How the crawl stands, as a JSON value: all that `report.status` tells, and
@@ -43,8 +45,9 @@ class Outlook:
         """
         if not self.store.exists():  # a folder under a mount that is gone looks like an empty store
             raise StoreAway(f"there is no store at {self.store.root} any more; is the mount still there?")
+        self._read_settings()
         roster = look(self.store.files, self._settings, again, self._memory)
-        found = report.tell(self.store, roster, self._backlog)
+        found = report.tell(self.store, roster, self._backlog, self._wrong)
         now = round(time.time(), 2)
         slowest = _slowest(roster.of_the_living)
         known = {facts["host"]: facts for facts in slowest}
@@ -66,10 +69,11 @@ class Outlook:
         counted = zip(("bytes", "inodes"), self.store.files.free(), strict=True)
         return {name: None if count == UNCOUNTED else count for name, count in counted}
 
-    @cached_property
-    def _settings(self) -> Settings:
-        """As they were at first: what we go by does not change while machines are at work."""
-        return self.store.settings()
+    def _read_settings(self) -> None:
+        """Whoever watches for weeks goes by what crawl.yaml says now, and is told if that is not right."""
+        if time.monotonic() >= self._next_read:
+            self._settings, self._wrong = self.store.settings_at_hand()
+            self._next_read = time.monotonic() + SELDOM
 
     def _backlog(self) -> int:
         if time.monotonic() >= self._next_count:

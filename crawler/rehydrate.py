@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from crawler import urls
 from crawler.config import Settings
+from crawler.files import FOLDER
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.logs import many
 from crawler.records import Try
@@ -23,7 +24,8 @@ Show = Callable[[str], None]
 def is_needed(store: Store, settings: Settings) -> bool:
     """Whether the frontier is gone, or a rehydration was cut off: each shard's folder is made with the store."""
     shards = {shard_name(number) for number in range(settings.shards)}
-    return not shards <= set(store.files.names("frontier")) or store.files.get(MARK) is not None
+    folders = {name for name, shape in store.files.shapes("frontier").items() if shape == FOLDER}
+    return not shards <= folders or store.files.get(MARK) is not None
 
 
 def rehydrate(store: Store, settings: Settings, show: Show) -> int:
@@ -99,7 +101,9 @@ class Found:
         """The links without record or refusal."""
         settled: set[str] = set()
         last = ""
-        for host, url, depth, priority in self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC"):
+        (total,) = self._db.execute("SELECT count(*) FROM found").fetchone()
+        rows = self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC")
+        for host, url, depth, priority in bar(rows, "links", total):
             if host != last:
                 settled, last = store.settled(host), host
             if urls.key(url) not in settled:

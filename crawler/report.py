@@ -37,6 +37,7 @@ def tell(store: Store, roster: Roster, backlog: Callable[[], int], wrong: str = 
         "traps": dict(sums["traps"].most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
         "held": dict(_sum(of_the_living, "held").most_common()),
+        "uncounted": 0 if counters else len(store.files.names("links")),
         "paused": is_paused(store.files),
         "wants": _wants(of_the_living),
         "unheeded": sorted({worker["unheeded"] for worker in alive} - {""}) or ([wrong] if wrong else []),
@@ -102,11 +103,19 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         f"{'wanted':<10}{printable(kind):>12}   {printable(want['why'])}" for kind, want in found["wants"].items()
     ]
     lines += [f"{'settings':<10}{'':>12}   {printable(sentence)}" for sentence in found["unheeded"]]
+    if found["uncounted"]:
+        lines.append(f"{'uncounted':<10}{'':>12}   {uncounted(found)}")
     lines += _crews(found, verbose)
     if found["busiest"]:
         lines.append("busiest hosts")
         lines += [f"  {pages:>8,}  {printable(host)}" for host, pages in found["busiest"].items()]
     return "\n".join(lines)
+
+
+def uncounted(found: dict[str, Any]) -> str:
+    """What is to be said of pages that came without workers/, as a copy of htmls/, links/ and errs/ does."""
+    hosts = many(found["uncounted"], "host")
+    return f"of the pages of {hosts} nobody has told; `crawler hosts {printable(found['store'])}` counts them"
 
 
 def _cut(found: dict[str, Any]) -> str:

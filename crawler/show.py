@@ -28,9 +28,9 @@ def interject(text: str) -> None:
     sys.stdout.flush()
 
 
-def paint(text: str, colour: str, file: TextIO | None = None) -> str:
-    """Text in a colour, where it goes to a terminal and nobody has asked for none."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(file or sys.stdout) else text
+def paint(text: str, colour: str) -> str:
+    """Text in a colour, where standard output is a terminal and nobody wants none; to print, for `say` removes it."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(sys.stdout) else text
 
 
 def has_colours(file: TextIO) -> bool:

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from filelock import SoftFileLock, Timeout
 
 from crawler import config, urls
 from crawler.config import Settings
-from crawler.errors import Busy, NotThere, StoreAway, StoreError, UsageError
+from crawler.errors import Busy, Misshapen, NotThere, StoreAway, StoreError, UsageError
 from crawler.files import Draft, Files
 from crawler.records import Failure, Page, Reading
 
@@ -145,7 +145,7 @@ class Store:
 
     def html_bytes(self, url: str) -> bytes | None:
         """The same as it is in the file, or None."""
-        return self.files.get(self._path("htmls", url))
+        return self._get(self._path("htmls", url))
 
     def size(self, url: str) -> int | None:
         """The bytes of a page's text, without reading it; None if there is none."""
@@ -194,8 +194,8 @@ class Store:
         return len(sizes), sum(sizes)
 
     def hosts(self) -> list[str]:
-        """The hosts that have a record, sorted."""
-        return sorted(self._names("links"))
+        """The hosts that have a record, sorted; what else may lie there is passed over."""
+        return self._hosts("links")
 
     def page(self, host: str, key: str) -> StoredPage | None:
         """The page with this key; None for redirects, sitemaps, and what is unreadable or not in its place."""
@@ -225,18 +225,21 @@ class Store:
         return self._all("errs", host)
 
     def _all(self, noun: str, host: str | None) -> Iterator[dict[str, Any]]:
-        for name in sorted(self._names(noun)) if host is None else [host]:
-            for key in sorted(self._names(f"{noun}/{name}")):
+        for name in self._hosts(noun) if host is None else [host]:
+            for key in self.keys(noun, name) or self._nothing():
                 found = self._json(f"{noun}/{name}/{key}")
                 if found is not None:
                     yield found
 
-    def _names(self, folder: str) -> list[str]:
-        """The names in a folder; that there are none because this is no store, a reader must be told."""
-        names = self.files.names(folder)
-        if not names and not set(FOLDERS).intersection(self.files.names("")):
+    def _hosts(self, noun: str) -> list[str]:
+        """The hosts that have a folder, sorted."""
+        return sorted(filter(urls.is_host, self.files.names(noun))) or self._nothing()
+
+    def _nothing(self) -> list[str]:
+        """No names; that there are none because this is no store, a reader must be told."""
+        if not set(FOLDERS).intersection(self.files.names("")):
             raise StoreError(f"{self.root} is not a store: it has no links/ and no htmls/; name the store's folder")
-        return names
+        return []
 
     # ---- robots and seeds
 
@@ -251,7 +254,7 @@ class Store:
 
     def robots(self, host: str) -> Robots | None:
         """A host's robots.txt as it was last read, or None."""
-        head, _, body = (self.files.get(f"robots/{host}") or b"").partition(b"\n")
+        head, _, body = (self._get(f"robots/{host}") or b"").partition(b"\n")
         found = re.fullmatch(rb"# read (\S+) status (\d+)", head)
         return Robots(from_utc(found[1].decode()), int(found[2]), body) if found else None
 
@@ -266,7 +269,7 @@ class Store:
     def seeds(self, known: Iterable[str] = ()) -> Iterator[tuple[str, list[str]]]:
         """Each file of seeds and its URLs, leaving out the files already known."""
         for name in sorted(set(self.files.names("seeds")) - set(known)):
-            lines = (self.files.get(f"seeds/{name}") or b"").decode("ascii", "replace").splitlines()
+            lines = (self._get(f"seeds/{name}") or b"").decode("ascii", "replace").splitlines()
             yield name, [line for line in lines if urls.is_safe(line)]
 
     # ---- settings
@@ -339,6 +342,8 @@ class Store:
             _acquire(lock, time.monotonic() + seconds)
         except Timeout as error:
             raise Busy(f"another machine is {what}; if none is, remove {lock.lock_file} and run again") from error
+        except OSError as error:
+            raise self.files.translate(error, LOCK) from error
         try:
             yield
         finally:
@@ -359,12 +364,18 @@ class Store:
         return dict(re.findall(r"^(\w+): (.+)$", text, re.MULTILINE))
 
     def _json(self, name: str) -> dict[str, Any] | None:
-        data = self.files.get(name)
+        data = self._get(name)
         try:
             found = json.loads(data) if data else None
         except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
+
+    def _get(self, name: str) -> bytes | None:
+        """The bytes of a file; None if there is none, be it that something else has its name."""
+        with suppress(Misshapen):
+            return self.files.get(name)
+        return None
 
     @staticmethod
     def _path(noun: str, url: str) -> str:

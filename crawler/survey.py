@@ -45,6 +45,10 @@ class Survey:
         self._next_count = self._next_walk = 0.0
         self._lock = threading.Lock()  # who flushes and who shows the pulse both ask
 
+    def adopt(self, settings: Settings) -> None:
+        """Go by these settings from now on: crawl.yaml was edited."""
+        self._settings = settings
+
     def facts(self, due: str = TURN, afresh: bool = False) -> dict[str, Any]:
         """How many hosts have work, the busiest and the slowest of them, and what waiting URLs wait for.
 

@@ -172,7 +172,8 @@ def news(found: Facts, trouble: str) -> list[tuple[str, str]]:
         told.append((f"no host is asked by {many(want['workers'], 'worker')}: {printable(want['why'])}", YELLOW))
     if not any(machine["state"] in (ALIVE, STARTING) for machine in found["machines"]):
         told.append(("nobody is at work", YELLOW))
-    return told
+    told += [(printable(sentence), YELLOW) for sentence in found["unheeded"]]
+    return [*told, (report.uncounted(found), YELLOW)] if found["uncounted"] else told
 
 
 def done(found: Facts) -> str:

@@ -371,3 +371,17 @@ def test_of_100_000_pages_lines_come_at_once_and_memory_is_bounded(tmp_path: Pat
     print(f"the first line of ls after {time.monotonic() - began:.1f} s")
     first.kill()
     first.wait()
+
+
+def test_what_is_none_of_ours_is_passed_over(copy: Path) -> None:
+    """A store is a folder that people work in: `check` names what they left there, the others go on."""
+    shown = [("ls", copy, "-a"), ("ls", copy, "--refused"), ("hosts", copy), ("links", copy, f"{A}/one", "--to")]
+    before = [printed(*args) for args in shown]
+    for noun in ("links", "htmls", "errs"):
+        (copy / noun / "notes.txt").write_text("to do")
+    for path in (f"links/a.example/{'0' * 24}", "links/a.example/notes", "frontier/000/folder"):
+        (copy / path).mkdir()
+    (copy / "links" / "a.example" / ("1" * 24)).symlink_to("1" * 24)
+    os.mkfifo(copy / "htmls" / "notes.example")
+    assert [printed(*args) for args in shown] == before
+    assert [page.url for page in Store(copy).pages()][-1] == f"{B}/"

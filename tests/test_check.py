@@ -16,6 +16,7 @@ import pytest
 import stores
 from fleet import fleet
 from mounts import Mount
+from test_terminal import on_a_terminal
 from world import COMMAND, World, crawler, end, kill, workers_of, world
 
 from crawler import rehydrate, repair, report, urls
@@ -50,6 +51,13 @@ def test_what_the_real_program_has_crawled_is_sound(crawled_once: Path) -> None:
     assert crawler("check", str(crawled_once)).startswith("sound; 8 hosts, ")
 
 
+def test_a_bar_moves_through_both_halves_on_a_terminal(crawled_once: Path) -> None:
+    said = on_a_terminal("check", str(crawled_once))
+    for what in ("checking", "what waits", "links"):
+        assert f"{what}: " in said
+    assert "sound; 8 hosts, " in said
+
+
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
     """A store that was made, and nothing crawled."""
@@ -61,6 +69,22 @@ def empty(tmp_path: Path) -> Path:
 def test_a_store_in_which_nothing_was_crawled_is_sound(empty: Path) -> None:
     assert check(empty) == ([], {"hosts": 0, "records": 0, "refusals": 0, "problems": 0, "repaired": 0, "harmless": {}})
     assert check(empty, "--repair")[0] == []
+
+
+def test_a_finding_is_one_line_whatever_its_name(empty: Path) -> None:
+    (empty / "links" / "two\nlines \x1b[31m").mkdir()
+    said = crawler("check", str(empty), code=1).splitlines()
+    assert [line.partition(" ")[0] for line in said] == ["strange", "1"]
+    assert "two\ufffdlines \ufffd[31m" in said[0]
+
+
+def test_a_file_in_the_place_of_a_shard_is_moved_and_the_frontier_made_again(empty: Path) -> None:
+    shutil.rmtree(empty / "frontier" / "001")
+    (empty / "frontier" / "001").write_text("no folder")
+    found, _ = check(empty, "--repair")
+    assert kinds(found) == {"frontier/001": "strange", "frontier": "frontier"}
+    assert (empty / "frontier" / "001").is_dir()
+    assert check(empty)[0] == []
 
 
 def make_old(path: Path) -> None:
@@ -117,8 +141,17 @@ class Vandal:
         host = urls.host(next(self.pages))
         for path in (f"links/{host}/notes.txt", "links/No Host", "robots/-", "workers/hello", "shards/7", "frontier/9"):
             self.expect("strange", path).write_text("strange")
-        self.expect("strange", f"errs/{host}/{'d' * 24}").mkdir()
+        for path in (
+            f"errs/{host}/{'d' * 24}",
+            f"htmls/{host}/{'b' * 24}",
+            "robots/b.example",
+            "seeds/a",
+            "frontier/003/b.1",
+        ):
+            self.expect("strange", path).mkdir()
         self.expect("strange", "htmls/b.example").symlink_to("/")
+        self.expect("strange", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
+        self.expect("strange", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
         self.expect("word", "workers/00000001.stop").write_text("")
         make_old(self.root / "workers" / "00000001.stop")
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,8 @@ import crawler
 from crawler import Store
 from crawler.errors import StoreError
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -69,11 +71,19 @@ def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
 
 def test_a_folder_that_is_no_store_is_said_and_an_empty_store_has_no_pages(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "not-there"):
-        for read in (Store(root).pages, Store(root).hosts, Store(root).refusals):
+        store = Store(root)
+        for read in (store.pages, store.hosts, store.refusals, partial(store.pages, "a.example")):
             with pytest.raises(StoreError, match="is not a store"):
                 list(read())
     (tmp_path / "links").mkdir()  # as in a copy of what was brought alone
     assert list(Store(tmp_path).pages()) == list(Store(tmp_path).refusals("a.example")) == []
+
+
+def test_the_command_can_end_without_a_word_almost_at_once() -> None:
+    """What is loaded before Ctrl-C is taken care of, a user may interrupt with a traceback."""
+    script = "import sys; before = set(sys.modules); import crawler.__main__; print(*set(sys.modules) - before)"
+    loaded = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {"typing", "re", "crawler.cli"}.intersection(loaded.stdout.split())
 
 
 def test_type_checkers_of_users_read_our_hints() -> None:

@@ -160,6 +160,22 @@ def test_asking_twice_is_asking_once(resting: Store) -> None:
     assert owner.table.waiting == 4, "the seed, and three errands"
 
 
+@pytest.mark.parametrize("spread", ["host", "url"])
+def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
+    resting: Store, spread: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("crawl.yaml", "README"):
+        path = resting.root / name
+        path.write_text(path.read_text().replace("spread: host", f"spread: {spread}"))
+    run(["retry", str(resting.root), "--reason", "dns"])
+    for url, again in ((X, True), ("http://a.example/y", False)):
+        capsys.readouterr()
+        assert run(["explain", str(resting.root), url]) == 0
+        said = capsys.readouterr().out
+        assert "it was refused: " in said
+        assert ("; it is asked again in its turn, as `crawler retry` said" in said) == again
+
+
 @pytest.mark.parametrize(
     "args, said",
     [

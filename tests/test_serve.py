@@ -29,7 +29,9 @@ from crawler.errors import StoreAway
 from crawler.files import Files
 from crawler.records import Failure, Page, Reading
 from crawler.serve_http import Asked, Readers, Server, Shared, is_ours
+from crawler.slate import WANTS
 from crawler.store import build_record, to_json
+from crawler.survey import PAUSE, TURN
 from crawler.web import TreeWeb
 
 EVIL = "http://evil.example/?<b>'\"&x=1"
@@ -289,6 +291,12 @@ def test_what_it_tells_of_the_crawl_is_what_status_tells(served: Served, root: P
     assert [machine["id"] for machine in now["machines"]] == [machine["id"] for machine in status["machines"]]
     assert now["history"][-1]["pages"] == now["pages"]
     assert now["history"][-1]["refusals"] == sum(now["refusals"].values())
+
+
+def test_whatever_urls_wait_for_is_said_in_words(served: Served) -> None:
+    words = served.ask("/overview.js")[2].decode()
+    for name in ("flying", "retry", "robots", "strain", "delay", TURN, PAUSE, *WANTS):
+        assert f'\n  {name}: "' in words
 
 
 def test_hosts_are_counted_sorted_and_searched(served: Served, root: Path) -> None:
@@ -564,6 +572,26 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
             browser.wait(words)
         assert browser.text("#state") == "nobody has been at work"
         assert browser.complaints() == []
+
+
+def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Browser, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    store = Store(root, Files(root, "maker"))
+    store.make(Settings(shards=4))
+    add_page(store, "http://long.example/" + "a" * 1500, "W" * 5000, "", [])
+    store.put_refusal("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
+    (root / "crawl.yaml").write_text("delay: soon")
+    with serving(root) as served:
+        for view in ("host?host=long.example", "refusals"):
+            browser.open(f"{served.url}#/{view}")
+            browser.wait("long.example", "tbody th")
+            assert browser.run("return document.querySelector('tbody tr').offsetHeight") < 250
+        assert browser.run("return document.querySelector('.detail').offsetWidth") > 100
+        wait_for(lambda: "delay is 'soon'" in browser.text("#trouble"))
+        assert "Of the pages of 1 host no worker has told" in browser.text("#trouble")
+        assert browser.complaints() == []
+        browser.open("about:blank")  # what is open would miss its server
 
 
 def test_hosts_are_sorted_by_a_click_and_searched_by_typing(browser: Browser, served: Served, root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -312,6 +313,32 @@ def test_a_pulse_that_was_seen_to_go_on_is_alive_whatever_its_stamp_says(empty: 
     assert {worker["state"] for worker in Outlook(Store(empty)).look()["workers"]} == {"silent"}
 
 
+def test_edits_of_crawl_yaml_are_seen_by_who_watches_and_a_wrong_one_is_said(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.outlook.SELDOM", 0.0)
+    crew(empty, 1)
+    os.utime(empty / "workers" / "w000@000001", (time.time() - 60, time.time() - 60))
+    outlook = Outlook(Store(empty))
+    path = empty / "crawl.yaml"
+    path.write_text(path.read_text().replace("patience: 30", "patience: 300"))
+    assert [worker["state"] for worker in outlook.look()["workers"]] == ["alive"]
+    path.write_text("patience: [")
+    found = outlook.look()
+    assert "crawl.yaml" in found["unheeded"][0]
+    assert [worker["state"] for worker in found["workers"]] == ["silent"]
+
+
+def test_pages_that_came_without_counters_and_a_wrong_crawl_yaml_are_told(crawled_once: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(crawled_once, tmp_path / "store", ignore=shutil.ignore_patterns("*@*")))
+    (root / "crawl.yaml").write_text("delay: soon")
+    for command in ("status", "top"):
+        said = " ".join(crawler(command, str(root)).split())
+        assert f"of the pages of 8 hosts nobody has told; `crawler hosts {root}` counts them" in said
+        assert "delay is 'soon': must be a duration" in said
+    assert "nobody has told" not in crawler("status", str(crawled_once))
+
+
 def test_a_store_that_is_gone_is_not_taken_for_an_empty_one(empty: Path) -> None:
     outlook = Outlook(Store(empty))
     assert outlook.look()["pages"] == 0
@@ -413,6 +440,9 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
     ]
     assert found["hosts"] == 6
     assert looked.facts(PAUSE)["held"]["pause"] == 60
+    looked.adopt(Settings(delay=9.0))  # crawl.yaml was edited: it is the pace of hosts that were not asked yet
+    looked.facts(afresh=True)
+    assert looked.facts(afresh=True)["slowest"][0] == ("f.example", 50, 9.0, 0.0)
 
 
 def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 // What is shown: a view for each address, and one look at the crawl every two seconds for whichever it is.
 
 import { ask, long, many, number, rate } from "./dom.js";
-import { Overview } from "./overview.js";
+import { HELD, Overview } from "./overview.js";
 import { Page } from "./page.js";
 import { Host, Hosts, Refusals, Settings } from "./tables.js";
 
@@ -62,16 +62,17 @@ function tell(found) {
   const [style, text] = standing(found);
   state.className = `dot ${style}`;
   if (state.textContent !== text) state.textContent = text;
-  const wants = Object.values(found.wants).map((want) => want.why);
-  trouble.textContent = wants.join(" ");
-  trouble.hidden = !wants.length;
+  const troubles = [...Object.values(found.wants).map((want) => want.why), ...found.unheeded];
+  if (found.uncounted) troubles.push(`Of the pages of ${many(found.uncounted, "host")} no worker has told; Hosts counts them.`);
+  trouble.textContent = troubles.join(" ");
+  trouble.hidden = !troubles.length;
   const pace = found.history.at(-1).rate;
   document.title = `${pace ? `${rate(pace)}/s, ` : ""}${number(found.pages)} pages – ${name}`;
 }
 
 function standing(found) {
   const count = (wanted) => found.machines.filter((machine) => machine.state === wanted).length;
-  const wants = Object.keys(found.wants);
+  const wants = Object.keys(found.wants).map((name) => HELD[name] || name);
   if (found.paused) return ["paused", "paused"];
   if (wants.length) return ["silent", `waiting for ${wants.join(", ")}`];
   if (count("alive")) return ["alive", `crawling with ${many(count("alive"), "machine")}`];

@@ -6,7 +6,7 @@ import { bars, button, choices, table } from "./parts.js";
 
 const SPANS = { 600: "10 min", 3600: "1 hour", Infinity: "all" };
 const FEW = 8; // workers that are shown without being asked for
-const HELD = {
+export const HELD = {
   flying: "being asked now",
   turn: "a free visitor",
   pause: "`crawler resume`",
@@ -14,6 +14,9 @@ const HELD = {
   strain: "a host that is strained",
   retry: "another try",
   robots: "a robots.txt",
+  room: "room in the store",
+  files: "files that may be opened",
+  away: "the store, which does not answer",
 };
 const COLUMNS = [
   ["Machine", ""],

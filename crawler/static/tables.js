@@ -224,7 +224,7 @@ function refusals(rows) {
       {},
       el("th", { scope: "row", class: "page" }, inside("page", { url: row.url }, String(row.url), `page ${row.url}`)),
       el("td", { class: "reason" }, inside("refusals", { reason: row.reason }, String(row.reason), `reason ${row.url}`)),
-      el("td", { class: "minor" }, el("bdi", {}, String(row.detail ?? ""))),
+      el("td", { class: "detail minor" }, el("bdi", {}, String(row.detail ?? ""))),
       el("td", { class: "number minor" }, number(row.attempts)),
       el("td", { class: "number minor" }, when(row.when)),
     ),
