@@ -15,7 +15,7 @@ from crawler import config, errors, urls
 from crawler.errors import NotThere, UsageError
 from crawler.logs import many
 from crawler.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Task, rate
-from crawler.show import Add, progress, say
+from crawler.show import Add, bar, say
 from crawler.store import Store, open_store
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
@@ -81,7 +81,7 @@ def _task(known: dict[str, Any]) -> Task:
 
 def learn(store: Store, pages: float) -> dict[str, float]:
     """What a small crawl tells of a larger one of the same kind."""
-    records = [len(page.links) for page in progress(store.pages(), "pages")]
+    records = [len(page.links) for page in bar(store.pages(), "pages")]
     hosts = store.hosts()
     kept, size = map(sum, zip(*(store.weight(host) for host in hosts), strict=True)) if hosts else (0, 0)
     if not records or not kept:
