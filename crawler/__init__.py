@@ -11,7 +11,7 @@ next: it is the life of a URL.
     slate, cores                           what workers show their supervisor; a core for each worker
     syncs, places, files, config           to the disk; folders of a mount; all that we ask of it; crawl.yaml
     politeness, parse, sitemap, cookies    pure: a host's pace; the links of a page, of a sitemap; what a host gets back
-    store, table                           from noun to path to bytes; a worker's waiting URLs, on its own disk
+    receipts, store, table                 records as JSON; from noun to path to bytes; a worker's waiting URLs
     room                                   what a worker must have before it asks: room in the store, open files
     edits                                  what machines at work make of edits of crawl.yaml
     fetch (fetch_curl, fetch_requests)     one request with all its limits and guards
@@ -37,7 +37,7 @@ next: it is the life of a URL.
     web*, demo                             the embedded web, which knows what a crawl of it must contain
     doctor*                                is a mount fit: each promise of `files` tried out, alone and between two
     serve*, metrics                        a crawl as a web page; what Prometheus reads of it
-    cli                                    arguments to calls, errors to exit codes
+    crawl, cli                             `run` and `add`; arguments to calls, errors to exit codes
 """
 
 from crawler.version import __version__

@@ -19,9 +19,10 @@ from crawler.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
 from crawler.files import FILE
 from crawler.frontier import batches, from_lines
 from crawler.logs import printable
+from crawler.receipts import links_of
 from crawler.records import REDIRECTS
 from crawler.show import BOLD, RED, YELLOW, Add, paint
-from crawler.store import Store, find_host, links_of, open_store
+from crawler.store import Store, find_host, open_store
 
 STATES = {WAITING: "it is waiting: ", NEVER_SEEN: "it was never seen: "}
 SHARED = "/mnt/shared/crawl"

@@ -14,10 +14,11 @@ from crawler.errors import Misshapen
 from crawler.files import FILE, FOLDER, LINK
 from crawler.findings import AGAIN, Finding, Scene
 from crawler.pulses import Pulse
+from crawler.receipts import depth_of, farthest
 from crawler.records import Try
 from crawler.roster import MACHINE, is_id
 from crawler.shards import read_owners
-from crawler.store import KEY, OLDEST, depth_of, farthest, shard_name
+from crawler.store import KEY, OLDEST, shard_name
 
 Facts = dict[str, Any]
 

@@ -19,13 +19,14 @@ from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.files import Draft
 from crawler.frontier import Frontier, in_parts, to_lines
 from crawler.logs import log
+from crawler.receipts import depth_of, to_json, utc
 from crawler.records import Failure, Try
 from crawler.room import Want
 from crawler.roster import Minutes, Rate
 from crawler.seeds import Seeds
 from crawler.shards import Shards
 from crawler.slate import AWAY, FILES, ROOM, WANTS, Slate
-from crawler.store import Store, depth_of, to_json, utc
+from crawler.store import Store
 from crawler.survey import PAUSE, TURN, Survey
 from crawler.table import Host
 

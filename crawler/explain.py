@@ -19,11 +19,12 @@ from crawler.files import Files
 from crawler.frontier import batches, from_lines
 from crawler.logs import many, printable
 from crawler.reasons import look_up
+from crawler.receipts import mark_of, utc
 from crawler.records import REDIRECTS, Try
 from crawler.robots import Rules, token
 from crawler.seeds import REDIRECT, bars
 from crawler.shards import FREE, doors, read_owners
-from crawler.store import Store, mark_of, shard_name, utc
+from crawler.store import Store, shard_name
 from crawler.terms import read_route
 
 Facts = dict[str, Any]

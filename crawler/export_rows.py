@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawler.forms import Row
-from crawler.store import Store, StoredPage, from_utc, utc
+from crawler.receipts import from_utc, utc
+from crawler.store import Store, StoredPage
 
 COLUMNS = {
     "url": "text",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crawler.forms import PACKAGE, Columns, Form, Row, needed, when
-from crawler.store import to_json
+from crawler.receipts import to_json
 from crawler.version import __version__
 
 SAID = "pages as a crawl has stored them: decoded, as UTF-8 text, without the headers that came over the wire"

@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 from crawler import config, politeness, reasons, urls
 from crawler.config import Settings
 from crawler.desk import Desk
+from crawler.receipts import from_utc
 from crawler.records import REDIRECTS, Failure, Page, Try
 from crawler.robots import Rules
 from crawler.seeds import Seeds
-from crawler.store import Robots, from_utc
+from crawler.store import Robots
 
 REMEMBERED = 2000  # hosts whose rules are kept in memory
 UNDER_WAY = 50_000  # hosts whose robots.txt is being looked for: who forgets one asks it again

@@ -10,11 +10,12 @@ from crawler.config import Settings
 from crawler.files import FOLDER
 from crawler.frontier import Frontier, folder, in_parts
 from crawler.logs import many
+from crawler.receipts import depth_of
 from crawler.records import Try
 from crawler.robots import Rules
 from crawler.seeds import REDIRECT, Seeds
 from crawler.show import bar
-from crawler.store import Store, depth_of, shard_name
+from crawler.store import Store, shard_name
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
 

@@ -20,8 +20,9 @@ from crawler.files import Files
 from crawler.findings import Finding, Scene, look
 from crawler.frontier import Frontier
 from crawler.pulses import END, Pulse, read_counters
+from crawler.receipts import to_json, utc
 from crawler.shards import FREE
-from crawler.store import Store, to_json, utc
+from crawler.store import Store
 
 MANY = 100  # ended workers whose files may stay as they are
 

@@ -22,10 +22,11 @@ from crawler.errors import UsageError
 from crawler.frontier import Frontier, in_parts
 from crawler.logs import many
 from crawler.reasons import REASONS, row_of
+from crawler.receipts import depth_of, farthest, from_utc, mark_of
 from crawler.records import Try
 from crawler.shards import doors, read_owners
 from crawler.show import Add, bar, flag, say
-from crawler.store import Store, depth_of, farthest, find_host, from_utc, mark_of, open_to_write
+from crawler.store import Store, find_host, open_to_write
 
 PART = 10_000  # refusals that are handed over together
 TOO_LONG = "too long"

@@ -21,7 +21,7 @@ from crawler.config import Settings
 from crawler.errors import StoreError
 from crawler.files import Files
 from crawler.pulses import END, NUMBERS, Pulse, read_counters, said
-from crawler.store import to_json, utc
+from crawler.receipts import to_json, utc
 
 MACHINE = ".machine"  # `workers/<id>.machine` is there from before a machine's first worker until after its last
 STARTING, ALIVE, SILENT, ENDED = "starting", "alive", "silent", "ended"

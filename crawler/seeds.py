@@ -15,8 +15,9 @@ from typing import Any
 
 from crawler import addresses, urls
 from crawler.config import Settings
+from crawler.receipts import depth_of, links_of
 from crawler.records import PRIORITY, Try
-from crawler.store import Store, depth_of, links_of
+from crawler.store import Store
 from crawler.terms import is_secret
 
 LEVELS = 3  # of sitemaps that name sitemaps

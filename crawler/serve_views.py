@@ -19,9 +19,10 @@ from crawler.errors import UsageError
 from crawler.logs import printable
 from crawler.outlook import Outlook
 from crawler.reasons import REASONS, look_up
+from crawler.receipts import links_of
 from crawler.roster import ENDED
 from crawler.serve_census import Census
-from crawler.store import Store, links_of
+from crawler.store import Store
 
 ROWS = 50  # of a table at a time
 LONGEST = 2000  # characters of any text but a page's

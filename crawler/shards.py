@@ -16,7 +16,8 @@ from crawler.config import Settings
 from crawler.errors import DiskFull
 from crawler.files import Files
 from crawler.pulses import ALL, END, Pulse, Watch
-from crawler.store import shard_name, to_json
+from crawler.receipts import to_json
+from crawler.store import shard_name
 from crawler.trace import Trace
 
 FREE = "free"

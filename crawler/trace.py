@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from crawler.store import to_json
+from crawler.receipts import to_json
 
 
 @cache

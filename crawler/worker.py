@@ -27,10 +27,11 @@ from crawler.fetch import Fetcher
 from crawler.housekeeping import House
 from crawler.logs import log
 from crawler.permits import Permits
+from crawler.receipts import build_record, mark_of
 from crawler.records import PRIORITY, REDIRECTS, Failure, Page, Try
 from crawler.robots import LONGEST, Rules, token
 from crawler.seeds import Seeds
-from crawler.store import Store, build_record, mark_of
+from crawler.store import Store
 from crawler.table import Host
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor

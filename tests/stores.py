@@ -12,8 +12,9 @@ from world import COMMAND, LONG, world
 
 from crawler.config import Settings
 from crawler.files import Files
+from crawler.receipts import build_record, to_json
 from crawler.records import Failure, Page, Reading
-from crawler.store import Store, build_record, to_json
+from crawler.store import Store
 from crawler.web import DemoWeb
 
 WORDS = "<p>The quick brown fox jumps over the lazy dog.</p>" * 20

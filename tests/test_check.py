@@ -25,7 +25,8 @@ from crawler.control import LITTER, withdraw
 from crawler.files import Files
 from crawler.findings import KINDS
 from crawler.pulses import Pulse
-from crawler.store import Store, to_json
+from crawler.receipts import to_json
+from crawler.store import Store
 from crawler.web import DemoWeb, TreeWeb
 
 Facts = dict[str, Any]

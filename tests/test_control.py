@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
 
-from crawler import Store, cli, control, errors, roster
+from crawler import Store, control, crawl, errors, roster
 from crawler.begin import begin
 from crawler.config import Settings, check
 from crawler.files import Files
@@ -376,11 +376,11 @@ def test_status_tells_in_one_line_what_was_cut_and_by_which_rule(resting: Path) 
 
 
 def test_the_last_word_of_a_run_speaks_of_work_left_only_if_something_waits(crawled_once: Path, tmp_path: Path) -> None:
-    code, said = cli._last_word(crawled_once, errors.STOPPED)
+    code, said = crawl._last_word(crawled_once, errors.STOPPED)
     assert code == errors.STOPPED
     assert said.startswith("stopped (Ctrl-C, SIGTERM, crawler stop); ")
     assert said.endswith(f", nothing waiting in {crawled_once}")
     begin(tmp_path / "store", {"shards": 4}, ["https://example.org/"], "me", lambda _: None)
-    said = cli._last_word(tmp_path / "store", errors.STOPPED)[1]
+    said = crawl._last_word(tmp_path / "store", errors.STOPPED)[1]
     assert said.startswith("stopped with work left (Ctrl-C, SIGTERM, crawler stop); ")
     assert said.endswith(f", 1 waiting in {tmp_path / 'store'}")

@@ -25,7 +25,7 @@ import pytest
 import yaml
 from world import LONG
 
-from crawler import __version__, cli, config, errors
+from crawler import __version__, cli, config, crawl, errors
 from crawler.begin import spell_seed
 
 TOP = Path(__file__).parent.parent
@@ -73,8 +73,8 @@ def checked_by(program: str, *args: str) -> None:
 def test_every_command_of_the_compose_file_is_one_that_the_program_understands(service: str) -> None:
     command = SERVICES[service]["command"]
     options = cli.read(command if isinstance(command, list) else shlex.split(command))
-    if options.command is cli.run_crawl:
-        cli.given_settings(options)
+    if options.command is crawl.run_crawl:
+        crawl.given_settings(options)
         assert [spell_seed(url, ()) for url in options.urls] == options.urls
 
 
@@ -99,7 +99,7 @@ def test_all_services_are_built_alike_stopped_gently_and_watched() -> None:
 
 def test_nothing_in_the_compose_file_waits_for_a_service_or_name_that_is_not_there() -> None:
     assert set(SERVICES["crawler"]["depends_on"]) <= set(SERVICES)
-    (rule,) = cli.given_settings(cli.read(SERVICES["crawler"]["command"]))["connect_to"]
+    (rule,) = crawl.given_settings(cli.read(SERVICES["crawler"]["command"]))["connect_to"]
     _, _, name, port = rule.split(":")
     assert SERVICES[name]["command"][-1].endswith(f":{port}")
 
@@ -262,10 +262,10 @@ def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_th
     }
     assert "completions" not in spec  # with it, so many pods would have to end with 0 one after another
     command = cli.read(spec["template"]["spec"]["containers"][0]["args"])
-    assert command.command is cli.run_crawl
+    assert command.command is crawl.run_crawl
     assert (
         spec["template"]["spec"]["terminationGracePeriodSeconds"]
-        > config.Settings(**cli.given_settings(command)).timeout
+        > config.Settings(**crawl.given_settings(command)).timeout
     )
 
 

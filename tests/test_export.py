@@ -32,7 +32,7 @@ from world import LONG, Links, crawler, end, wait_for, world
 
 from crawler import Store, cli, sheets
 from crawler.export_rows import COLUMNS, MARGIN
-from crawler.store import from_utc, to_json, utc
+from crawler.receipts import from_utc, to_json, utc
 from crawler.web import TreeWeb
 
 MISSING, USAGE, STOPPED, FULL = 1, 2, 3, 6

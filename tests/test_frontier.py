@@ -35,10 +35,11 @@ from crawler.frontier import Frontier, from_lines, to_lines
 from crawler.housekeeping import House
 from crawler.machine import Machine, Plan
 from crawler.permits import Permits
+from crawler.receipts import build_record
 from crawler.records import Failure, Page, Reading, Try
 from crawler.seeds import Seeds
 from crawler.slate import Slate
-from crawler.store import Robots, Store, build_record
+from crawler.store import Robots, Store
 from crawler.table import Host, Table
 from crawler.worker import Worker
 

@@ -14,10 +14,11 @@ from crawler.begin import begin
 from crawler.config import Settings
 from crawler.files import Files
 from crawler.frontier import Frontier
+from crawler.receipts import build_record, to_json
 from crawler.records import Failure, Page, Reading, Try
 from crawler.rehydrate import MARK, is_needed, rehydrate
 from crawler.seeds import Seeds
-from crawler.store import Store, build_record, to_json
+from crawler.store import Store
 
 SITE = "https://a.example"
 # A little crawl: page -> (depth, links); /old is a redirect, /gone was refused.

@@ -16,8 +16,9 @@ from crawler.cli import run
 from crawler.control import withdraw
 from crawler.files import Files
 from crawler.frontier import Frontier, to_lines
+from crawler.receipts import mark_of, utc
 from crawler.records import Failure, Try
-from crawler.store import Store, mark_of, utc
+from crawler.store import Store
 from crawler.web import Answer
 
 DOWN, CLOSED = Answer(500), Answer(403)

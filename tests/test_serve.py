@@ -27,10 +27,10 @@ from crawler import Store, cli, metrics, serve_http
 from crawler.config import Settings
 from crawler.errors import StoreAway
 from crawler.files import Files
+from crawler.receipts import build_record, to_json
 from crawler.records import Failure, Page, Reading
 from crawler.serve_http import Asked, Readers, Server, Shared, is_ours
 from crawler.slate import WANTS
-from crawler.store import build_record, to_json
 from crawler.survey import PAUSE, TURN
 from crawler.web import TreeWeb
 

@@ -18,9 +18,10 @@ from crawler.begin import begin
 from crawler.config import Settings
 from crawler.errors import StoreError, UsageError
 from crawler.files import Files
+from crawler.receipts import build_record, to_json
 from crawler.records import Failure, Page, Reading
 from crawler.seeds import Seeds
-from crawler.store import FOLDERS, Robots, Store, build_record, new_settings, open_store, to_json
+from crawler.store import FOLDERS, Robots, Store, new_settings, open_store
 
 URL = "https://a.example/page"
 

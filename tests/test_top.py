@@ -28,9 +28,10 @@ from crawler.errors import StoreAway, UsageError
 from crawler.files import Files
 from crawler.logs import size
 from crawler.outlook import History, Outlook
+from crawler.receipts import to_json
 from crawler.records import Try
 from crawler.roster import Minutes
-from crawler.store import Store, to_json
+from crawler.store import Store
 from crawler.survey import PAUSE, Survey
 from crawler.table import Table
 from crawler.top import Watcher
