@@ -55,7 +55,7 @@ def the_compose_files_are_read_as_they_are_meant(made: Engine) -> None:
 
 def three_machines_share_a_crawl_and_give_it_back_in_time(made: Engine) -> None:
     made.compose("up", "--detach", "--no-deps", "view")  # too early: it is started again until there is a store
-    made.compose("up", "--detach", "--scale=crawler=3")
+    made.compose("up", "--detach", "--scale=crawler=3", "crawler")
     wait_for(lambda: is_healthy(made, "crawler", 3) and owners(made) >= 3, "three machines hold shards")
     wait_for(lambda: is_healthy(made, "view", 1), "the web view shows them")
     seen = made.on_the_host(sys.executable, "-c", ASK.format("/api/now"))
