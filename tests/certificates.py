@@ -35,13 +35,13 @@ class Authority:
         (folder / "index.txt").touch()
         (folder / "ca.conf").write_text(CONFIG.format(folder=folder))
         self.trusted = folder / "ca.pem"
-        subject = ["-subj", f"/CN=authority {folder.name}", "-days", "3650"]
+        subject = ["-subj", f"/CN=authority {folder.name}", "-days", "3650", "-addext", "keyUsage=critical,keyCertSign"]
         self._run("req", "-x509", *self._key("ca"), "-out", "ca.pem", *subject)
 
     def issue(self, name: str, file: str, valid: tuple[str, str] = NOW) -> Path:
         """A certificate for a host name, valid between two times."""
         self._run("req", "-new", *self._key(file), "-out", f"{file}.csr", "-subj", f"/CN={name}")
-        (self.folder / "names").write_text(f"subjectAltName=DNS:{name}\n")
+        (self.folder / "names").write_text(f"subjectAltName=DNS:{name}\nauthorityKeyIdentifier=keyid\n")
         signed = ["-batch", "-notext", "-config", "ca.conf", "-cert", "ca.pem", "-keyfile", "ca.key"]
         dates = ["-startdate", valid[0], "-enddate", valid[1], "-extfile", "names"]
         self._run("ca", *signed, "-in", f"{file}.csr", "-out", f"{file}.crt", *dates)
