@@ -214,6 +214,7 @@ def copy(words: list[str], context: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.fleet
 def test_the_dockerfiles_steps_give_a_program_that_crawls_in_an_empty_environment(tmp_path: Path) -> None:
     image = build(tmp_path / "image", tmp_path / "src")
 

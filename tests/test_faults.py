@@ -54,6 +54,7 @@ def half_files(w: World) -> list[Path]:
     return [path for path in records(w) if not path.read_bytes().endswith(b"]}\n")]
 
 
+@pytest.mark.fleet
 def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> None:
     rng = random.Random(20)
     with world(TreeWeb(hosts=6, fanout=8, depth=3, delay=0.2), tmp_path) as w:
