@@ -48,7 +48,7 @@ pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14,
 		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT:%=tests/test_%.py) $(ARGS) || exit; done
 
 fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest
-	@$(call tests,3,-rs -m "fleet and not alone")
+	@$(call tests,4,-rs -m "fleet and not alone")
 	@$(PYTEST) -rs -m "fleet and alone" $(ARGS) || [ $$? -eq 5 ]
 
 mounts: $(READY) ## the fleet tests on every kind of mount, one at a time, then a table of what each gives (over an hour)

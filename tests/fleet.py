@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mounts import TIED, Mount
-from world import COMMAND, World, wait_for
+from world import COMMAND, World, processes, wait_for
 
 from crawler.files import Files
 from crawler.pulses import END, read_counters
@@ -50,13 +50,8 @@ class Machine:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes."""
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError, IndexError):
-                group = int(stat.read_text().rpartition(")")[2].split()[2])
-                if group == self.process.pid and b"spawn_main" in (stat.parent / "cmdline").read_bytes():
-                    found.append(int(stat.parent.name))
-        return sorted(found)
+        ours = [pid for pid, _, group, line in processes() if group == self.process.pid and b"spawn_main" in line]
+        return sorted(ours)
 
     def signal(self, number: signal.Signals) -> None:
         """Send all its processes a signal; that it is gone already does not matter."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from world import COMMAND, Links, crawler, end, kill, wait_for, world
+from world import COMMAND, Links, crawler, end, kill, processes, wait_for, world
 
 from crawler import doctor_lobby
 from crawler.doctor_lobby import Lobby, Pair
@@ -78,12 +78,7 @@ def child_of(process: subprocess.Popen[str]) -> int:
     """The process that runs the tests."""
 
     def children() -> list[int]:
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):
-                if int(stat.read_text().rpartition(")")[2].split()[1]) == process.pid:
-                    found.append(int(stat.parent.name))
-        return found
+        return [pid for pid, parent, *_ in processes() if parent == process.pid]
 
     wait_for(children, 60)
     return children()[0]
@@ -297,9 +292,9 @@ def test_a_mount_that_hangs_is_named_and_the_command_ends(tmp_path: Path) -> Non
     (tmp_path / "real").mkdir()
     with mounted(tmp_path / "hung", "bindfs", str(tmp_path / "real")) as hung:
         (server,) = (
-            int(path.parent.name)
-            for path in Path("/proc").glob("[0-9]*/cmdline")
-            if path.read_bytes().split(b"\0")[:1] == [b"bindfs"] and str(hung).encode() in path.read_bytes()
+            pid
+            for pid, _, _, line in processes()
+            if line.split(b"\0")[:1] == [b"bindfs"] and str(hung).encode() in line
         )
         os.kill(server, signal.SIGSTOP)
         try:

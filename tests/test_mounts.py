@@ -14,6 +14,7 @@ import pytest
 from kinds import KINDS
 from mount_network import NAMED, until
 from mounts import Mount
+from world import processes
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]
@@ -22,11 +23,8 @@ Mounting = Callable[[str, int], Mount]
 def left_of(folder: Path) -> list[str]:
     """Mounts, processes and network namespaces that a mount in this folder has left behind."""
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if f" {folder}" in line]
-    processes = []
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            processes += [line.read_text()] * (str(folder).encode() in line.read_bytes())
-    return mounts + processes + [path.name for path in NAMED.glob(f"crawl-{os.getpid():x}-*")]
+    running = [line.decode() for *_, line in processes() if str(folder).encode() in line]
+    return mounts + running + [path.name for path in NAMED.glob(f"crawl-{os.getpid():x}-*")]
 
 
 def ask(mount: Mount, machine: int, script: str) -> subprocess.CompletedProcess[str]:

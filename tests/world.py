@@ -194,18 +194,17 @@ def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"it ended without a word of {words!r}")
 
 
+def processes() -> Iterator[tuple[int, int, int, bytes]]:
+    """(id, parent, group, command line) of each process; whichever goes while we look is left out."""
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            parent, group = (folder / "stat").read_text().rpartition(")")[2].split()[1:3]
+            yield int(folder.name), int(parent), int(group), (folder / "cmdline").read_bytes()
+
+
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """The ids of a machine's worker processes."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            line = (stat.parent / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == process.pid and b"spawn_main" in line:
-            found.append(int(stat.parent.name))
-    return found
+    return [pid for pid, parent, _, line in processes() if parent == process.pid and b"spawn_main" in line]
 
 
 def is_dead(pid: int) -> bool:
