@@ -17,14 +17,18 @@ Item = TypeVar("Item")
 
 def say(text: str, file: TextIO | None = None) -> None:
     """Print lines for a person: whatever is in them, no control character and no password reaches the terminal."""
-    print(masked("\n".join(map(printable, text.split("\n")))), file=file, flush=True)
+    print(_harmless(text), file=file, flush=True)
+
+
+def _harmless(text: str) -> str:
+    return masked("\n".join(map(printable, text.split("\n"))))
 
 
 def interject(text: str) -> None:
     """The same while a bar may be on the terminal: it makes room."""
     from tqdm import tqdm
 
-    tqdm.write(masked("\n".join(map(printable, text.split("\n")))), file=sys.stdout)
+    tqdm.write(_harmless(text), file=sys.stdout)
     sys.stdout.flush()
 
 
