@@ -38,7 +38,7 @@ test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
 # pyenv shows one of its Pythons at a time; with their own folders in front all of them are seen.
 PYTHONS ?= 3.11 3.12 3.13 3.14
 PYENV   := $(subst $(eval) ,:,$(wildcard $(HOME)/.pyenv/versions/*/bin))
-UNIT    := imports urls traps addresses robots parse sitemap politeness cookies config rules files frontier shards store
+UNIT    := urls traps addresses robots parse sitemap politeness cookies config rules files frontier shards store
 pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
 	@export PATH="$(PYENV:%=%:)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
 		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
@@ -67,11 +67,10 @@ fuzz: $(READY) ## feed what reads strangers' bytes with bytes; SECONDS=300 for l
 	@$(BIN)/python tests/fuzz.py -max_total_time=$(SECONDS) -timeout=30 -rss_limit_mb=2048 -max_len=70000 \
 		-artifact_prefix=.fuzz/ -print_final_stats=1 .fuzz/corpus
 
-check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/test_imports.py
+check: $(READY) ## style, types and the order of imports: ruff, mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
-	$(PYTEST) tests/test_imports.py
 
 dist: $(READY) ## a wheel and an sdist, in dist/
 	@rm -f dist/*.whl dist/*.tar.gz

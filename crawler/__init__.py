@@ -40,11 +40,11 @@ next: it is the life of a URL.
     crawl, cli                             `run` and `add`; arguments to calls, errors to exit codes
 """
 
-from crawler.version import __version__
+__version__ = "0.1.0"
 
 TYPE_CHECKING = False  # so that `typing` need not be loaded before Ctrl-C ends the command without a word
 if TYPE_CHECKING:
-    from crawler.store import Store, StoredPage
+    from crawler.store.store import Store, StoredPage
 
 __all__ = ["Store", "StoredPage", "__version__"]
 
@@ -53,6 +53,6 @@ def __getattr__(name: str) -> object:
     """`Store` is loaded when it is asked for: the command must be able to end quietly from its first moment on."""
     if name not in ("Store", "StoredPage"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from crawler import store
+    from crawler.store import store
 
     return getattr(store, name)

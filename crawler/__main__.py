@@ -6,7 +6,7 @@ import signal
 def main() -> None:
     """Load the program and run it; Ctrl-C before it listens ends it without a word."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from crawler import cli
+    from crawler.commands import main as cli
 
     cli.main()
 

@@ -15,10 +15,10 @@ from typing import Any
 from mounts import TIED, Mount
 from world import COMMAND, World, processes, wait_for
 
-from crawler.files import Files
-from crawler.pulses import END, read_counters
-from crawler.web import Web
-from crawler.web_server import Request, asked_twice, gaps, serve
+from crawler.commands.demo.server import Request, asked_twice, gaps, serve
+from crawler.commands.demo.web import Web
+from crawler.fleet.heartbeats import END, read_counters
+from crawler.store.mount import Files
 
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
 IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: README, "The life of a URL"

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import atheris
 
 with atheris.instrument_imports(include=["crawler"]):
-    from crawler import charset, frontier, parse, robots, sitemap, traps, urls
-    from crawler.records import Page, Unreadable
+    from crawler.frontier import frontier
+    from crawler.web import charset, markup, robots, sitemap, traps, urls
+    from crawler.web.page import Page, Unreadable
 
 BASE = "https://a.example/dir/page?q=1"
 TYPES = [
@@ -47,9 +48,9 @@ def page(data: atheris.FuzzedDataProvider) -> None:
     parser = data.PickValueInList(["turbohtml"] * 7 + ["lexbor"] * 2 + ["html5lib"])
     kind = data.PickValueInList(TYPES) + data.ConsumeUnicodeNoSurrogates(10)
     headers = {"content-type": kind, "x-robots-tag": data.ConsumeUnicodeNoSurrogates(40)}
-    wants = parse.Wants(parser=parser, token="folder-crawler")
+    wants = markup.Wants(parser=parser, token="folder-crawler")
     try:
-        reading = parse.read(Page(BASE, 200, headers, data.ConsumeBytes(1 << 16)), wants)
+        reading = markup.read(Page(BASE, 200, headers, data.ConsumeBytes(1 << 16)), wants)
     except Unreadable:
         return
     reading.text.encode()

@@ -1,6 +1,6 @@
 """Measure mounts between machines: python tests/measure_mounts.py [ROW...] prints the table of deploy/README.md.
 
-A mount is fit when it keeps the promises of crawler/files.py: what is put appears whole; of several machines that
+A mount is fit when it keeps the promises of crawler/store/mount.py: what is put appears whole; of several machines that
 create or claim a name one wins; a listing after `freshen` misses nothing. The figures are of this machine,
 and the guests of NFS are slow in absolute terms: compare rows, and read lags as what to expect.
 """
@@ -24,7 +24,7 @@ from mount_nfs import Nfs3, Nfs4
 from mount_probe import LONGEST, NEWS, ROUNDS, WAYS
 from mounts import Bindfs, Mount, Sshfs
 
-from crawler.web import TreeWeb
+from crawler.commands.demo.web import TreeWeb
 
 PROBE = [sys.executable, str(Path(__file__).with_name("mount_probe.py"))]
 MACHINES = 3

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from crawler.errors import StoreError
-from crawler.files import Files
+from crawler.store.mount import Files
 
 NEWS = 6  # names that come, and then go, in each folder
 STEP = 1.5  # seconds between two of them

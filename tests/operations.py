@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from crawler.store import FOLDERS
+from crawler.store.store import FOLDERS
 
 METADATA = ("create", "open", "folder", "rename", "unlink", "mkdir", "stat")
 DATA = ("write", "fsync")

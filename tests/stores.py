@@ -10,12 +10,12 @@ from pathlib import Path
 
 from world import COMMAND, LONG, world
 
-from crawler.config import Settings
-from crawler.files import Files
-from crawler.receipts import build_record, to_json
-from crawler.records import Failure, Page, Reading
-from crawler.store import Store
-from crawler.web import DemoWeb
+from crawler.commands.demo.web import DemoWeb
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.records import build_record, to_json
+from crawler.store.store import Store
+from crawler.web.page import Failure, Page, Reading
 
 WORDS = "<p>The quick brown fox jumps over the lazy dog.</p>" * 20
 

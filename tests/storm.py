@@ -15,8 +15,8 @@ from zlib import crc32
 from fleet import IN_FLIGHT, PATIENCE, Fleet, Machine
 from world import Links, kill
 
-from crawler.web import Answer, FlatWeb, TreeWeb, Web
-from crawler.web_pages import Leaf
+from crawler.commands.demo.pages import Leaf
+from crawler.commands.demo.web import Answer, FlatWeb, TreeWeb, Web
 
 FREEZE = 20.0  # seconds that the file server does not answer: longer than patience
 

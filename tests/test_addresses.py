@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.addresses import BAD_PORTS, is_public, names_private
+from crawler.web.addresses import BAD_PORTS, is_public, names_private
 
 PUBLIC = [
     *("1.1.1.1", "8.8.8.8", "93.184.216.34", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.1"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from world import COMMAND, Links, crawler, world
 
-from crawler import cli
+from crawler.commands import main
 
 USAGE, STORE = 2, 5
 
@@ -86,7 +86,7 @@ def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
 
 
 def test_a_demo_may_be_larger_than_its_default() -> None:
-    options = cli.read(["demo", "--pages", "40000", "--hosts", "3000"])
+    options = main.read(["demo", "--pages", "40000", "--hosts", "3000"])
     assert (options.pages, options.hosts) == (40_000, 3_000)
 
 

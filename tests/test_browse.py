@@ -17,10 +17,11 @@ import stores
 from test_terminal import EVIL, evil_in, on_a_terminal
 from world import COMMAND, LONG, Answers, Links, crawler, end, html, links, moved, plain, wait_for, world
 
-from crawler import Store, urls
-from crawler.cli import run
-from crawler.config import Settings
-from crawler.files import Files
+from crawler import Store
+from crawler.commands.main import run
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.web import urls
 
 A, B = "http://a.example", "http://b.example"
 ONE = "<title>The first</title>\r\n\t<p>caf\u00e9</p>\n\n"

@@ -19,15 +19,18 @@ from mounts import Mount
 from test_terminal import on_a_terminal
 from world import COMMAND, World, crawler, end, kill, workers_of, world
 
-from crawler import rehydrate, repair, report, urls
-from crawler.begin import begin
-from crawler.control import LITTER, withdraw
-from crawler.files import Files
-from crawler.findings import KINDS
-from crawler.pulses import Pulse
-from crawler.receipts import to_json
-from crawler.store import Store
-from crawler.web import DemoWeb, TreeWeb
+from crawler.commands import status as report
+from crawler.commands.check import repair
+from crawler.commands.check.findings import KINDS
+from crawler.commands.demo.web import DemoWeb, TreeWeb
+from crawler.crawl.start import begin
+from crawler.fleet.control import LITTER, withdraw
+from crawler.fleet.heartbeats import Pulse
+from crawler.frontier import rehydrate
+from crawler.store.mount import Files
+from crawler.store.records import to_json
+from crawler.store.store import Store
+from crawler.web import urls
 
 Facts = dict[str, Any]
 OLD = 2 * LITTER

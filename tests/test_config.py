@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crawler import config
-from crawler.begin import begin
-from crawler.config import FIXED, Settings
+from crawler import settings as config
+from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
-from crawler.store import open_store
+from crawler.settings import FIXED, Settings
+from crawler.store.store import open_store
 
 # One value for each setting that is not its default.
 OTHERS: dict[str, Any] = {

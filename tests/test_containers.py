@@ -13,9 +13,9 @@ import yaml
 from engine import TOP, Engine, engine, wait_for
 
 from crawler import errors
-from crawler.demo import SEED
-from crawler.web import DemoWeb
-from crawler.web_expected import compare
+from crawler.commands.demo.demo import SEED
+from crawler.commands.demo.expected import compare
+from crawler.commands.demo.web import DemoWeb
 
 STORE = "folder-crawler_store"
 ASK = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:8080{}', timeout=60).read().decode())"

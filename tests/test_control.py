@@ -18,15 +18,17 @@ from typing import Any
 import pytest
 from world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
 
-from crawler import Store, control, crawl, errors, roster
-from crawler.begin import begin
-from crawler.config import Settings, check
-from crawler.files import Files
-from crawler.logs import many
-from crawler.pulses import Pulse
-from crawler.roster import Rate
-from crawler.web import TreeWeb
-from crawler.web_server import asked_twice
+from crawler import Store, errors
+from crawler.commands import run
+from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.web import TreeWeb
+from crawler.crawl.logs import many
+from crawler.crawl.start import begin
+from crawler.fleet import control, members
+from crawler.fleet.heartbeats import Pulse
+from crawler.fleet.members import Rate
+from crawler.settings import Settings, check
+from crawler.store.mount import Files
 
 HERE = ["-j", "1", "-t", "2"]
 SLOW = ["-w", "10", *HERE]
@@ -57,9 +59,9 @@ def none_left(process: subprocess.Popen[str]) -> Iterator[list[subprocess.Popen[
             process.communicate()
 
 
-def look(w: World) -> roster.Roster:
+def look(w: World) -> members.Roster:
     """What status goes by, without a process for each look."""
-    return roster.look(Files(w.root), Settings(patience=6.0), again=False)
+    return members.look(Files(w.root), Settings(patience=6.0), again=False)
 
 
 def states(w: World) -> list[str]:
@@ -323,7 +325,7 @@ def test_a_clock_that_is_wrong_does_not_make_a_worker_silent(tmp_path: Path) -> 
     for id in ("ann", "bob"):
         (tmp_path / "workers" / f"{id}@000001").write_text('{"machine": "m"}')
         os.utime(tmp_path / "workers" / f"{id}@000001", (long_ago, long_ago))
-    assert {worker["state"] for worker in roster.look(files, settings, again=False).workers} == {"silent"}
+    assert {worker["state"] for worker in members.look(files, settings, again=False).workers} == {"silent"}
     over = threading.Event()
 
     def beat() -> None:
@@ -334,7 +336,7 @@ def test_a_clock_that_is_wrong_does_not_make_a_worker_silent(tmp_path: Path) -> 
 
     beating = threading.Thread(target=beat)
     beating.start()
-    found = roster.look(files, settings)
+    found = members.look(files, settings)
     over.set()
     beating.join()
     assert {worker["id"]: worker["state"] for worker in found.workers} == {"ann": "alive", "bob": "silent"}
@@ -344,7 +346,7 @@ def test_a_clock_that_is_wrong_does_not_make_a_worker_silent(tmp_path: Path) -> 
 def test_the_age_of_a_pulse_does_not_depend_on_what_its_worker_takes_for_the_time(tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "ann@000001").write_text('{"machine": "m", "when": "1999-01-01T00:00:00Z"}')
-    (worker,) = roster.look(Files(tmp_path), Settings()).workers
+    (worker,) = members.look(Files(tmp_path), Settings()).workers
     assert worker["state"] == "alive"
 
 
@@ -376,11 +378,11 @@ def test_status_tells_in_one_line_what_was_cut_and_by_which_rule(resting: Path) 
 
 
 def test_the_last_word_of_a_run_speaks_of_work_left_only_if_something_waits(crawled_once: Path, tmp_path: Path) -> None:
-    code, said = crawl._last_word(crawled_once, errors.STOPPED)
+    code, said = run._last_word(crawled_once, errors.STOPPED)
     assert code == errors.STOPPED
     assert said.startswith("stopped (Ctrl-C, SIGTERM, crawler stop); ")
     assert said.endswith(f", nothing waiting in {crawled_once}")
     begin(tmp_path / "store", {"shards": 4}, ["https://example.org/"], "me", lambda _: None)
-    said = crawl._last_word(tmp_path / "store", errors.STOPPED)[1]
+    said = run._last_word(tmp_path / "store", errors.STOPPED)[1]
     assert said.startswith("stopped with work left (Ctrl-C, SIGTERM, crawler stop); ")
     assert said.endswith(f", 1 waiting in {tmp_path / 'store'}")

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import crawler
 
-from crawler import cookies
-from crawler.cookies import Cookies
-from crawler.fetch import Fetcher, Terms
-from crawler.terms import fold
+from crawler.fetch import cookies
+from crawler.fetch.cookies import Cookies
+from crawler.fetch.fetcher import Fetcher, Terms
+from crawler.fetch.request import fold
 
 HOME = "https://shop.a.example/dir/page"
 LATER, LONG_AGO = "Fri, 31 Dec 2999 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:01 GMT"

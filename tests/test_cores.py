@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from crawler.cores import Core
+from crawler.crawl.cpu import Core
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,

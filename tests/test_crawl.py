@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from world import LONG, Links, World, crawler, end, wait_for, world
 
-from crawler.report import status
-from crawler.store import Store
-from crawler.web import DemoWeb, FlatWeb, Site, TreeWeb
-from crawler.web_server import asked_twice, gaps
+from crawler.commands.demo.server import asked_twice, gaps
+from crawler.commands.demo.web import DemoWeb, FlatWeb, Site, TreeWeb
+from crawler.commands.status import status
+from crawler.store.store import Store
 
 
 def test_every_reachable_page_is_there_once_with_its_whole_html(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from world import InSmallLots
 
-from crawler import frontier as frontier_module
-from crawler.config import Settings
 from crawler.errors import StoreAway
-from crawler.files import Files
-from crawler.frontier import Frontier, from_lines
-from crawler.records import Try
-from crawler.seeds import Seeds
-from crawler.store import Store
+from crawler.frontier import frontier as frontier_module
+from crawler.frontier.frontier import Frontier, from_lines
+from crawler.frontier.scope import Seeds
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.store import Store
+from crawler.web.page import Try
 
 SHARDS = 4
 PAGES = [f"https://a.example/{number}" for number in range(10)]

@@ -25,8 +25,10 @@ import pytest
 import yaml
 from world import LONG
 
-from crawler import __version__, cli, config, crawl, errors
-from crawler.begin import spell_seed
+from crawler import __version__, errors, settings
+from crawler.commands import main
+from crawler.commands import run as crawl
+from crawler.crawl.start import spell_seed
 
 TOP = Path(__file__).parent.parent
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -72,7 +74,7 @@ def checked_by(program: str, *args: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_command_of_the_compose_file_is_one_that_the_program_understands(service: str) -> None:
     command = SERVICES[service]["command"]
-    options = cli.read(command if isinstance(command, list) else shlex.split(command))
+    options = main.read(command if isinstance(command, list) else shlex.split(command))
     if options.command is crawl.run_crawl:
         crawl.given_settings(options)
         assert [spell_seed(url, ()) for url in options.urls] == options.urls
@@ -84,7 +86,7 @@ def test_every_crawler_writes_into_the_one_shared_volume() -> None:
     for service in crawlers:
         volume, place = service["volumes"][0].split(":")
         assert volume in COMPOSE["volumes"]
-        assert cli.read(service["command"]).store == Path(place)
+        assert main.read(service["command"]).store == Path(place)
         assert place in rest_of("VOLUME")
 
 
@@ -99,7 +101,7 @@ def test_all_services_are_built_alike_stopped_gently_and_watched() -> None:
 
 def test_nothing_in_the_compose_file_waits_for_a_service_or_name_that_is_not_there() -> None:
     assert set(SERVICES["crawler"]["depends_on"]) <= set(SERVICES)
-    (rule,) = crawl.given_settings(cli.read(SERVICES["crawler"]["command"]))["connect_to"]
+    (rule,) = crawl.given_settings(main.read(SERVICES["crawler"]["command"]))["connect_to"]
     _, _, name, port = rule.split(":")
     assert SERVICES[name]["command"][-1].endswith(f":{port}")
 
@@ -151,7 +153,7 @@ def test_three_crawlers_of_the_compose_file_share_a_store_and_give_it_back_befor
         wait_for(["sh", "-c", f"! ls {shlex.quote(str(store))}/shards | grep -q @free"])
         for crawler in crawlers:
             crawler.terminate()
-        grace = config.duration(SERVICES["crawler"]["stop_grace_period"])
+        grace = settings.duration(SERVICES["crawler"]["stop_grace_period"])
         assert [crawler.wait(grace) for crawler in crawlers] == [errors.STOPPED] * 3
         assert all(name.endswith("@free") for name in os.listdir(store / "shards"))
     finally:
@@ -242,7 +244,7 @@ def test_the_job_runs_commands_that_the_program_understands_on_the_claim_that_is
         pod = made["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         assert container["image"].endswith(f"/folder-crawler:{__version__}")
-        options = cli.read(container["args"])
+        options = main.read(container["args"])
         (mount,) = (mount for mount in container["volumeMounts"] if mount["mountPath"] == str(options.store))
         (volume,) = (volume for volume in pod["volumes"] if volume["name"] == mount["name"])
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
@@ -262,11 +264,11 @@ def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_th
         spec["template"]["spec"]["containers"][0]["name"]
     }
     assert "completions" not in spec  # with it, so many pods would have to end with 0 one after another
-    command = cli.read(spec["template"]["spec"]["containers"][0]["args"])
+    command = main.read(spec["template"]["spec"]["containers"][0]["args"])
     assert command.command is crawl.run_crawl
     assert (
         spec["template"]["spec"]["terminationGracePeriodSeconds"]
-        > config.Settings(**crawl.given_settings(command)).timeout
+        > settings.Settings(**crawl.given_settings(command)).timeout
     )
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from world import COMMAND, Links, crawler, end, kill, processes, wait_for, world
 
-from crawler import doctor_lobby
-from crawler.doctor_lobby import Lobby, Pair
-from crawler.doctor_mount import find_mount
-from crawler.web import TreeWeb
-from crawler.web_server import asked_twice
+from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.web import TreeWeb
+from crawler.commands.doctor import pairing
+from crawler.commands.doctor.kinds import find_mount
+from crawler.commands.doctor.pairing import Lobby, Pair
 
 STOPPED, STORE, FULL = 3, 5, 6
 SFTP = "/usr/lib/openssh/sftp-server"
@@ -175,7 +175,7 @@ def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
         assert left
         w.crawl()  # also makes the store, in a folder that holds such leftovers
         assert w.differences() == []
-        monkeypatch.setattr(doctor_lobby, "STILL", 2)
+        monkeypatch.setattr(pairing, "STILL", 2)
         later = Lobby(str(w.root), lambda: None)
         later.enter()
         time.sleep(2.1)  # nothing is waited for: this is how long the dead one must stand still

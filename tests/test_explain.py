@@ -14,13 +14,13 @@ import pytest
 from conftest import later
 from world import Links, crawler, end, kill, wait_for, workers_of, world
 
-from crawler import urls
-from crawler.begin import begin
-from crawler.explain import explain
-from crawler.frontier import folder
-from crawler.store import Store
-from crawler.web import Site
-from crawler.web_pages import Leaf
+from crawler.commands.demo.pages import Leaf
+from crawler.commands.demo.web import Site
+from crawler.commands.explain import explain
+from crawler.crawl.start import begin
+from crawler.frontier.frontier import folder
+from crawler.store.store import Store
+from crawler.web import urls
 
 HEX = "0f3c9a7b5d1e2f4a6b8c0d2e4f6a8b0c"
 A = "http://a.example"

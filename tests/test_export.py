@@ -30,10 +30,12 @@ from mounts import Mount
 from test_terminal import evil_in, on_a_terminal
 from world import LONG, Links, crawler, end, wait_for, world
 
-from crawler import Store, cli, sheets
-from crawler.export_rows import COLUMNS, MARGIN
-from crawler.receipts import from_utc, to_json, utc
-from crawler.web import TreeWeb
+from crawler import Store
+from crawler.commands import main
+from crawler.commands.demo.web import TreeWeb
+from crawler.commands.export import output
+from crawler.commands.export.rows import COLUMNS, MARGIN
+from crawler.store.records import from_utc, to_json, utc
 
 MISSING, USAGE, STOPPED, FULL = 1, 2, 3, 6
 FILES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".parquet", ".warc.gz", ".sqlite"]
@@ -147,7 +149,7 @@ def export(root: Path, out: Path | str, *flags: str, code: int = 0) -> str:
     """`crawler export` without a process of its own; what it says."""
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
-        found = cli.run(["export", str(root), str(out), *flags])
+        found = main.run(["export", str(root), str(out), *flags])
     assert found == code, said.getvalue()
     return said.getvalue()
 
@@ -448,7 +450,7 @@ def test_two_exports_do_not_write_one_new_database(
 ) -> None:
     out = tmp_path / "pages.sqlite"
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.1))
-    with closing(sheets.SqliteFile(out, "pages", {"key": "key"}, grows=True)):
+    with closing(output.SqliteFile(out, "pages", {"key": "key"}, grows=True)):
         assert "another command is writing" in export(crawled_once, out, code=USAGE)
         assert not out.exists()
 

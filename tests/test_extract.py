@@ -20,12 +20,15 @@ from test_rules import NoHand
 from test_terminal import EVIL, evil_in, on_a_terminal
 from world import COMMAND, LONG, Answers, Links, crawler, end, is_dead, wait_for, wait_for_line, workers_of, world
 
-from crawler import cli, harvest, readers, rules, trees, urls
-from crawler.config import Settings
-from crawler.extract import admitted, extract
-from crawler.files import Files
-from crawler.readers import Hand
-from crawler.store import Store
+from crawler.commands import main
+from crawler.commands.extract import harvest, pool, rules
+from crawler.commands.extract import tree as trees
+from crawler.commands.extract.extract import admitted, extract
+from crawler.commands.extract.pool import Hand
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.store import Store
+from crawler.web import urls
 
 LIST = f"http://{HOST}/list?page="
 MISSING, USAGE, STOPPED = 1, 2, 3
@@ -61,7 +64,7 @@ def written(folder: Path, text: str) -> Path:
 def rows(root: Path, text: str) -> list[dict[str, Any]]:
     """What these rules give, without the processes and the file."""
     store, given, hand = Store(root), rules.read(text, "x"), cast(Hand, NoHand())
-    parts = readers.parts(admitted(store, given))
+    parts = pool.parts(admitted(store, given))
     found = [row for part in parts for row in harvest.read_part(root, given, False, part, hand).rows]
     return [dict(zip(given.names, row, strict=True)) for row in found]
 
@@ -192,7 +195,7 @@ def test_what_a_user_names_wrongly_is_one_sentence(
         ([store, given, "--try", f"http://{HOST}/old"], f"http://{HOST}/old has no page in {store}: "),
         ([store, given, "--try", "nonsense"], "nonsense"),
     ):
-        assert cli.run(["extract", *args]) == (MISSING if "has no page" in words else USAGE)
+        assert main.run(["extract", *args]) == (MISSING if "has no page" in words else USAGE)
         said = capsys.readouterr().err
         assert said.startswith("crawler: ")
         assert said.count("\n") == 1
@@ -244,7 +247,7 @@ def test_nothing_from_a_page_reaches_the_terminal_raw(site: Path, tmp_path: Path
 def test_rows_are_in_the_same_order_whatever_the_number_of_workers(
     crawled_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "LOT", 3)
+    monkeypatch.setattr(pool, "LOT", 3)
     store, given = Store(crawled_once), rules.read("columns: {links: {selector: 'a::attr(href)', type: list}}", "x")
     for workers in (1, 3):
         extract(store, given, tmp_path / f"{workers}.jsonl", workers)
@@ -329,8 +332,8 @@ def test_a_regex_that_hangs_is_named_and_ctrl_c_ends_all_at_once(site: Path, tmp
 def test_a_page_that_holds_its_reader_is_given_up_and_the_others_come(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "SLOW", 0.3)
-    monkeypatch.setattr(readers, "PATIENCE", 1.0)
+    monkeypatch.setattr(pool, "SLOW", 0.3)
+    monkeypatch.setattr(pool, "PATIENCE", 1.0)
     given = rules.read("columns: {title: title, word: {selector: h2, regex: '(x+)+y'}}", "x")
     tally = extract(Store(site), given, tmp_path / "out.jsonl", 2)
     assert tally.unread == {"for longer than 1 s": 1}

@@ -33,12 +33,12 @@ from world import (
     world,
 )
 
-from crawler import room
-from crawler.files import Files
-from crawler.machine import oom_kills
-from crawler.pulses import read_counters
-from crawler.web import DemoWeb, TreeWeb
-from crawler.web_server import asked_twice
+from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.web import DemoWeb, TreeWeb
+from crawler.crawl.machine import oom_kills
+from crawler.crawl.worker import pauses
+from crawler.fleet.heartbeats import read_counters
+from crawler.store.mount import Files
 
 WORKERS, THREADS = 2, 4  # as in world.QUICK
 IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not settled: README, "The life of a URL"
@@ -494,7 +494,7 @@ def test_a_limit_of_files_that_could_never_be_enough_is_said_before_anybody_is_a
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
 def test_as_many_files_as_are_asked_for_are_enough(tmp_path: Path, fetcher: str) -> None:
-    limit = room.files_for(4) + room.STANDING
+    limit = pauses.files_for(4) + pauses.STANDING
     with world(TreeWeb(hosts=20, fanout=4, depth=3), tmp_path) as w:
         seeds = [*w.web.seeds(), "http://nobody.example:1/"]
         flags = ["--connect-to", "nobody.example:1:127.0.0.1:1", *w.flags, *QUICK, "-s", f"fetcher={fetcher}"]

@@ -18,9 +18,9 @@ import pytest
 from hostile import BODY, ENDINGS, Proxy, Server, serving
 from world import wait_for
 
-from crawler import fetch
-from crawler.reasons import look_up
-from crawler.records import Failure, Page
+from crawler.fetch import fetcher as fetch
+from crawler.web.page import Failure, Page
+from crawler.web.reasons import look_up
 
 Get = Callable[..., Page | Failure]
 FETCHERS = ("curl", "requests")
@@ -366,7 +366,7 @@ def test_a_public_address_among_private_ones_is_the_one_used(
         judged.append(address)
         return address == "127.0.0.1"
 
-    for module in ("crawler.fetch_curl", "crawler.fetch_requests"):
+    for module in ("crawler.fetch.with_curl", "crawler.fetch.with_requests"):
         monkeypatch.setattr(f"{module}.is_public", only_ipv4)
     answer = make(allow_private=False).get(f"http://localhost:{server.port}/")
     assert page(answer).body == BODY

@@ -14,8 +14,8 @@ import pytest
 from certificates import Authority
 from hostile import BODY, for_ever, serving
 
-from crawler import fetch
-from crawler.records import Failure, Page
+from crawler.fetch import fetcher as fetch
+from crawler.web.page import Failure, Page
 
 SITE = "site.example"
 SOON = 200.0

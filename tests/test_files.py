@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler import files as files_module
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
-from crawler.files import Files
+from crawler.store import mount as files_module
+from crawler.store.mount import Files
 
 ROOT = os.geteuid() == 0
 
@@ -72,7 +72,7 @@ def test_a_put_that_fails_in_the_middle_leaves_neither_half_a_file_nor_a_tempora
     files(tmp_path).put("a/page", b"old")
     code = (
         "import sys, resource\n"
-        "from crawler.files import Files\n"
+        "from crawler.store.mount import Files\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))\n"
         "Files(sys.argv[1], 'me').put('a/page', b'x' * 50_000)\n"
     )

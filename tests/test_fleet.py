@@ -16,9 +16,9 @@ from fleet import IN_FLIGHT, WORKERS, Fleet, fleet
 from mounts import Mount
 from storm import SlowLinks, SlowTree
 
-from crawler import urls
-from crawler.store import Store, shard_name
-from crawler.web import TreeWeb
+from crawler.commands.demo.web import TreeWeb
+from crawler.store.store import Store, shard_name
+from crawler.web import urls
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]

@@ -11,7 +11,7 @@ from fleet import fleet
 from mounts import Mount
 from storm import SlowTree, Storm, Strict
 
-from crawler.web_server import Request, gaps
+from crawler.commands.demo.server import Request, gaps
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]

@@ -24,24 +24,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from world import InSmallLots
 
-from crawler import frontier as frontier_module
-from crawler import permits as permits_module
-from crawler import syncs, urls
-from crawler.config import Settings
-from crawler.desk import Done
+from crawler.crawl.machine import Machine, Plan
+from crawler.crawl.scoreboard import Slate
+from crawler.crawl.worker import robots_cache as permits_module
+from crawler.crawl.worker.desk import Done
+from crawler.crawl.worker.robots_cache import Permits
+from crawler.crawl.worker.upkeep import House
+from crawler.crawl.worker.visit import Worker
 from crawler.errors import StoreAway
-from crawler.files import Draft, Files
-from crawler.frontier import Frontier, from_lines, to_lines
-from crawler.housekeeping import House
-from crawler.machine import Machine, Plan
-from crawler.permits import Permits
-from crawler.receipts import build_record
-from crawler.records import Failure, Page, Reading, Try
-from crawler.seeds import Seeds
-from crawler.slate import Slate
-from crawler.store import Robots, Store
-from crawler.table import Host, Table
-from crawler.worker import Worker
+from crawler.frontier import frontier as frontier_module
+from crawler.frontier.frontier import Frontier, from_lines, to_lines
+from crawler.frontier.scope import Seeds
+from crawler.frontier.table import Host, Table
+from crawler.settings import Settings
+from crawler.store import sync as syncs
+from crawler.store.mount import Draft, Files
+from crawler.store.records import build_record
+from crawler.store.store import Robots, Store
+from crawler.web import urls
+from crawler.web.page import Failure, Page, Reading, Try
 
 A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
 

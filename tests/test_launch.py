@@ -19,8 +19,8 @@ from ssh_hosts import LAUNCH, Hosts
 from storm import SlowTree
 from world import COMMAND, is_dead, wait_for
 
-from crawler.config import parse
-from crawler.web import TreeWeb, Web
+from crawler.commands.demo.web import TreeWeb, Web
+from crawler.settings import parse
 
 FLAGS = ["-j", "1", "-t", "4", "-w", "0.01", "-s", "pulse=0.5", "-s", "durable=false"]
 Ready = Callable[..., tuple[Hosts, Fleet]]

@@ -83,7 +83,7 @@ def test_the_command_can_end_without_a_word_almost_at_once() -> None:
     """What is loaded before Ctrl-C is taken care of, a user may interrupt with a traceback."""
     script = "import sys; before = set(sys.modules); import crawler.__main__; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {"typing", "re", "crawler.cli"}.intersection(loaded.stdout.split())
+    assert not {"typing", "re", "crawler.commands.main"}.intersection(loaded.stdout.split())
 
 
 def test_type_checkers_of_users_read_our_hints() -> None:

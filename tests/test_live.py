@@ -19,18 +19,19 @@ import pytest
 from mounts import Mount
 from world import Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
 
-from crawler import config, urls
-from crawler.begin import begin
-from crawler.config import FIXED, LIVE, Settings
-from crawler.edits import Edits, Verdict, judge, read
+from crawler import settings as config
+from crawler.crawl.reload import Edits, Verdict, judge, read
+from crawler.crawl.scoreboard import SETTINGS, Slate
+from crawler.crawl.start import begin
 from crawler.errors import StoreError, UsageError
-from crawler.files import Files
-from crawler.pulses import read_counters
-from crawler.records import Try
-from crawler.seeds import Seeds
-from crawler.slate import SETTINGS, Slate
-from crawler.store import Store, open_store
-from crawler.table import Table
+from crawler.fleet.heartbeats import read_counters
+from crawler.frontier.scope import Seeds
+from crawler.frontier.table import Table
+from crawler.settings import FIXED, LIVE, Settings
+from crawler.store.mount import Files
+from crawler.store.store import Store, open_store
+from crawler.web import urls
+from crawler.web.page import Try
 
 A = "http://a.example"
 HERE = ["-j", "1", "-t", "2", "-s", "pulse=0.1", "-s", "spread=host"]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from world import Answers, Links, World, crawler, html, links, moved, plain, world
 
-from crawler import urls
-from crawler.files import Files
-from crawler.robots import LONGEST
-from crawler.store import Robots, Store
-from crawler.web import Answer, FlatWeb, Leaf
-from crawler.web_server import gaps
+from crawler.commands.demo.server import gaps
+from crawler.commands.demo.web import Answer, FlatWeb, Leaf
+from crawler.store.mount import Files
+from crawler.store.store import Robots, Store
+from crawler.web import urls
+from crawler.web.robots import LONGEST
 
 CLOSED = plain("User-agent: *\nDisallow: /closed\n")
 DAY = 24 * 3600

@@ -8,8 +8,8 @@ import pytest
 from test_terminal import on_a_terminal
 from world import crawler
 
-from crawler.cli import parser
-from crawler.manual import GROUPS
+from crawler.commands.help import GROUPS
+from crawler.commands.main import parser
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:

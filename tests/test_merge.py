@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from world import World, crawler, world
 
-from crawler.web import DemoWeb
+from crawler.commands.demo.web import DemoWeb
 
 pytestmark = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 

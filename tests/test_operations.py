@@ -11,7 +11,7 @@ from mounts import Mount
 from operations import Counts, can_trace, count, per_page, show, trace
 from world import COMMAND, World, end, world
 
-from crawler.web import FlatWeb, TreeWeb, Web
+from crawler.commands.demo.web import FlatWeb, TreeWeb, Web
 
 MOST = 14  # metadata operations per page on a deep site
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
-from crawler.charset import look_up, prescan, to_text
-from crawler.parse import Wants, decode, links, read
-from crawler.records import Page, Reading
+from crawler.web.charset import look_up, prescan, to_text
+from crawler.web.markup import Wants, decode, links, read
+from crawler.web.page import Page, Reading
 
 DATA = Path(__file__).parent / "data"
 PARSERS = ("turbohtml", "lexbor", "html5lib")

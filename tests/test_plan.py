@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import crawler as crawler_command
 
-from crawler import cli
-from crawler.config import Settings
-from crawler.plan import advice, as_json, as_text, bottleneck
-from crawler.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Task
+from crawler.commands import main
+from crawler.commands.plan import advice, as_json, as_text, bottleneck
+from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Task
+from crawler.settings import Settings
 
 TOP = Path(__file__).parent.parent
 BILLION = Task(1e9, 1e6)
@@ -31,7 +31,7 @@ def crawler(*args: str, code: int = 0) -> str:
     """What a command prints; without a process of its own, because there are many."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
-        assert cli.run(args) == code
+        assert main.run(args) == code
     return out.getvalue()
 
 

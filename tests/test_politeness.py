@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.politeness import EASE, LEAST, LONGEST, STRAINED, Lately, next_pace, retry_after
-from crawler.reasons import look_up
-from crawler.records import Failure, Page
+from crawler.crawl.worker.politeness import EASE, LEAST, LONGEST, STRAINED, Lately, next_pace, retry_after
+from crawler.web.page import Failure, Page
+from crawler.web.reasons import look_up
 
 GOOD = Page("https://a.example/", 200)
 

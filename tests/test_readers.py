@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from crawler import readers
+from crawler.commands.extract import pool
+from crawler.commands.extract.pool import Hand, Lost, Part, Readers
 from crawler.errors import CrawlerError
-from crawler.readers import Hand, Lost, Part, Readers
 
 
 @dataclass
@@ -55,6 +55,6 @@ def test_a_page_that_kills_its_reader_twice_is_lost_alone_and_order_is_kept(tmp_
 
 
 def test_readers_that_die_for_no_reason_of_a_page_are_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "DEATHS", 1)
+    monkeypatch.setattr(pool, "DEATHS", 1)
     with pytest.raises(CrawlerError, match="die at once"):
         results(read_never, ("1",))

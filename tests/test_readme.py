@@ -12,10 +12,10 @@ import pytest
 from world import Links, world
 
 from crawler import Store
-from crawler.cli import parser
-from crawler.config import HELP, LIVE, Settings
+from crawler.commands.main import parser
 from crawler.errors import EXIT_CODES
-from crawler.reasons import REASONS
+from crawler.settings import HELP, LIVE, Settings
+from crawler.web.reasons import REASONS
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 

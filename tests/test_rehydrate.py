@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from crawler import rehydrate as rehydrate_module
-from crawler import urls
-from crawler.begin import begin
-from crawler.config import Settings
-from crawler.files import Files
-from crawler.frontier import Frontier
-from crawler.receipts import build_record, to_json
-from crawler.records import Failure, Page, Reading, Try
-from crawler.rehydrate import MARK, is_needed, rehydrate
-from crawler.seeds import Seeds
-from crawler.store import Store
+from crawler.crawl.start import begin
+from crawler.frontier import rehydrate as rehydrate_module
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.rehydrate import MARK, is_needed, rehydrate
+from crawler.frontier.scope import Seeds
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.records import build_record, to_json
+from crawler.store.store import Store
+from crawler.web import urls
+from crawler.web.page import Failure, Page, Reading, Try
 
 SITE = "https://a.example"
 # A little crawl: page -> (depth, links); /old is a redirect, /gone was refused.

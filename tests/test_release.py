@@ -52,7 +52,7 @@ def test_the_program_the_package_and_the_newest_heading_of_the_changelog_have_on
     versions = re.findall(r"^## \[(.+?)\] - (?:\d{4}-\d\d-\d\d|unreleased)$", changes, re.MULTILINE)
     assert versions[0] == __version__
     assert crawler("--version") == f"crawler {__version__}\n"
-    assert "version" in PROJECT["dynamic"]  # read from crawler/version.py, see the test of the wheel
+    assert "version" in PROJECT["dynamic"]  # read from crawler/__init__.py, see the test of the wheel
 
 
 def test_the_pythons_of_the_classifiers_are_those_that_the_zip_file_is_built_for_and_the_oldest_is_required() -> None:
@@ -70,7 +70,7 @@ def test_the_wheel_has_the_program_its_web_page_its_hints_and_the_licence_and_no
         (metadata,) = (archive.read(name) for name in inside if name.endswith("METADATA"))
     kept = subprocess.run(["git", "ls-files", "crawler"], cwd=TOP, capture_output=True, text=True).stdout.split()
     assert set(kept) <= inside
-    assert {"crawler/py.typed", "crawler/static/index.html"} <= inside
+    assert {"crawler/py.typed", "crawler/commands/serve/static/index.html"} <= inside
     assert f"folder_crawler-{__version__}.dist-info/licenses/LICENSE" in inside
     assert {name.split("/")[0] for name in inside} == {"crawler", f"folder_crawler-{__version__}.dist-info"}
     told = Metadata.from_email(metadata)  # which looks whether every field is as it should be

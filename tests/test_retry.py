@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from world import Answers, World, crawler, html, links, moved, plain, wait_for, world
 
-from crawler import urls
-from crawler.begin import begin
-from crawler.cli import run
-from crawler.control import withdraw
-from crawler.files import Files
-from crawler.frontier import Frontier, to_lines
-from crawler.receipts import mark_of, utc
-from crawler.records import Failure, Try
-from crawler.store import Store
-from crawler.web import Answer
+from crawler.commands.demo.web import Answer
+from crawler.commands.main import run
+from crawler.crawl.start import begin
+from crawler.fleet.control import withdraw
+from crawler.frontier.frontier import Frontier, to_lines
+from crawler.store.mount import Files
+from crawler.store.records import mark_of, utc
+from crawler.store.store import Store
+from crawler.web import urls
+from crawler.web.page import Failure, Try
 
 DOWN, CLOSED = Answer(500), Answer(403)
 X, GONE = "http://a.example/x", "http://a.example/gone"

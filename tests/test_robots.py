@@ -15,9 +15,9 @@ from conftest import Tally, later
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.config import Settings
-from crawler.robots import LONGEST, Rules, allows, tags, token
-from crawler.worker import wants
+from crawler.crawl.worker.visit import wants
+from crawler.settings import Settings
+from crawler.web.robots import LONGEST, Rules, allows, tags, token
 
 DATA = Path(__file__).parent / "data" / "robots"
 

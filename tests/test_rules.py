@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from crawler import harvest, rules, trees
+from crawler.commands.extract import harvest, rules, tree
+from crawler.commands.extract.pool import Hand
 from crawler.errors import UsageError
-from crawler.readers import Hand
 
 # ---- what a selector gives
 
@@ -29,7 +29,7 @@ def cells(html: str, selector: str, parser: str, kind: str = "list") -> Any:
     """What a selector gives on a page, read by one of the parsers."""
     column = json.dumps({"selector": selector, "type": kind})
     given = rules.read(f"{{parser: {parser}, columns: {{x: {column}}}}}", "x")
-    (row,) = harvest.rows_of(trees.read(html, parser), given, "http://a.example/", cast(Hand, NoHand()))
+    (row,) = harvest.rows_of(tree.read(html, parser), given, "http://a.example/", cast(Hand, NoHand()))
     return row.cells[0].value
 
 

@@ -23,16 +23,18 @@ from browser import Browser, Served, browsing, serving
 from prometheus_client.parser import text_string_to_metric_families
 from world import COMMAND, LONG, crawler, wait_for, world
 
-from crawler import Store, cli, metrics, serve_http
-from crawler.config import Settings
+from crawler import Store
+from crawler.commands import main
+from crawler.commands.demo.web import TreeWeb
+from crawler.commands.serve import http, metrics
+from crawler.commands.serve.http import Asked, Readers, Server, Shared, is_ours
+from crawler.crawl.scoreboard import WANTS
 from crawler.errors import StoreAway
-from crawler.files import Files
-from crawler.receipts import build_record, to_json
-from crawler.records import Failure, Page, Reading
-from crawler.serve_http import Asked, Readers, Server, Shared, is_ours
-from crawler.slate import WANTS
-from crawler.survey import PAUSE, TURN
-from crawler.web import TreeWeb
+from crawler.frontier.waiting import PAUSE, TURN
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.records import build_record, to_json
+from crawler.web.page import Failure, Page, Reading
 
 EVIL = "http://evil.example/?<b>'\"&x=1"
 TITLE = "</title><script>document.title='owned'</script><img src=x onerror=alert(1)>\"' \u202egnp\u2066\0\ud800"
@@ -134,7 +136,7 @@ def test_a_taken_port_a_strange_address_and_no_store_are_a_sentence_each(empty: 
 
 @pytest.mark.parametrize("flag", ["--port=70000", "--port=x", "--name=a.example:80", "--name=http://a/", "--bind="])
 def test_a_strange_flag_is_a_sentence(empty: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["serve", str(empty), flag]) == 2
+    assert main.run(["serve", str(empty), flag]) == 2
     assert capsys.readouterr().err.startswith("crawler: ")
 
 
@@ -479,16 +481,16 @@ def test_a_question_is_looked_up_once_at_a_time_and_again_when_it_is_old() -> No
 
 
 def test_a_store_that_hangs_is_said_and_does_not_keep_the_program_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_http, "STORE", 0.1)
+    monkeypatch.setattr(http, "STORE", 0.1)
     hung = threading.Event()
 
     async def ask() -> None:
         shared = Shared(Readers())
         with pytest.raises(StoreAway, match="has not answered for"):
             await shared.get("hung", hung.wait, 60)
-        for number in range(serve_http.REMEMBERED - 1):
+        for number in range(http.REMEMBERED - 1):
             with pytest.raises(StoreAway):
-                monkeypatch.setattr(serve_http, "STORE", 0.0)
+                monkeypatch.setattr(http, "STORE", 0.0)
                 await shared.get(number, hung.wait, 60)
         with pytest.raises(StoreAway, match="too many questions"):
             await shared.get("one more", hung.wait, 60)
@@ -498,11 +500,11 @@ def test_a_store_that_hangs_is_said_and_does_not_keep_the_program_from_ending(mo
 
 
 def test_slow_clients_are_left_and_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_http, "ASKING", 0.2)
-    monkeypatch.setattr(serve_http, "TAKING", 0.2)
+    monkeypatch.setattr(http, "ASKING", 0.2)
+    monkeypatch.setattr(http, "TAKING", 0.2)
 
-    async def give(asked: Asked) -> serve_http.Answer:
-        return serve_http.Answer(200, b"x" * 50_000_000 if asked.path == "/large" else b"small")
+    async def give(asked: Asked) -> http.Answer:
+        return http.Answer(200, b"x" * 50_000_000 if asked.path == "/large" else b"small")
 
     async def ask() -> None:
         server = await Server(give, frozenset({"a"})).listen("127.0.0.1", 0)

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from crawler import shards as shards_module
-from crawler.config import Settings
 from crawler.errors import StoreAway
-from crawler.files import Files
-from crawler.pulses import ALL, END, Pulse, Seen, Watch, read_counters
-from crawler.shards import Shards, Trace
-from crawler.store import Store
+from crawler.fleet import shards as shards_module
+from crawler.fleet.heartbeats import ALL, END, Pulse, Seen, Watch, read_counters
+from crawler.fleet.shards import Shards, Trace
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.store import Store
 
 SETTINGS = Settings(shards=8, pulse=2.0, patience=30.0)
 

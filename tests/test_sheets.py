@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from crawler import sheets
+from crawler.commands.export import output
+from crawler.commands.export.formats import FORMS
 from crawler.errors import DiskFull, UsageError
-from crawler.forms import FORMS
 
-ENDINGS = [*FORMS, sheets.SQLITE]
+ENDINGS = [*FORMS, output.SQLITE]
 COLUMNS = {'a "quoted" name': "text", "select": "int", "cost": "float", "is": "bool", "Straße, 中": "list"}
 ROWS = [
     ['x,"y"\rz\n中', 1, 1.5, True, ["y", "ß"]],
@@ -75,7 +75,7 @@ READ: dict[str, Callable[[Path], list[list[Any]]]] = {
 
 
 def write(out: Path, rows: list[list[Any]] = ROWS, force: bool = False) -> None:
-    with closing(sheets.new_sheet(out, "rows", COLUMNS, force)) as sheet:
+    with closing(output.new_sheet(out, "rows", COLUMNS, force)) as sheet:
         sheet.add([dict(zip(COLUMNS, row, strict=True)) for row in rows])
         sheet.finish()
 
@@ -96,7 +96,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_for_and_when_the_new_o
     out.write_text("precious")
     with pytest.raises(UsageError, match="is there already"):
         write(out)
-    with pytest.raises(KeyError), closing(sheets.new_sheet(out, "rows", COLUMNS, True)) as sheet:
+    with pytest.raises(KeyError), closing(output.new_sheet(out, "rows", COLUMNS, True)) as sheet:
         sheet.add([dict.fromkeys(COLUMNS)])
         raise KeyError
     assert out.read_text() == "precious"
@@ -116,23 +116,23 @@ def test_what_a_killed_command_has_left_is_in_no_file(tmp_path: Path, ending: st
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     assert not out.exists()
     journal = tmp_path / f"out{ending}.part.json"
-    if ending != sheets.SQLITE:
+    if ending != output.SQLITE:
         journal.write_text("{}")  # of a killed export, which must not go on with the new part
-    with closing(sheets.new_sheet(out, "rows", COLUMNS, False)):
+    with closing(output.new_sheet(out, "rows", COLUMNS, False)):
         assert not journal.exists()
     write(out)
     assert READ[ending](out) == ROWS
-    if ending == sheets.SQLITE:
+    if ending == output.SQLITE:
         with closing(sqlite3.connect(out)) as database:
             assert [name for (name,) in database.execute("SELECT name FROM sqlite_master")] == ["rows"]
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
-@pytest.mark.parametrize("ending", [".csv", sheets.SQLITE])
+@pytest.mark.parametrize("ending", [".csv", output.SQLITE])
 def test_two_do_not_write_one_file(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out, connect = tmp_path / f"out{ending}", sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, **how: connect(path, timeout=0.1, **how))
-    with closing(sheets.new_sheet(out, "rows", COLUMNS, False)) as sheet:
+    with closing(output.new_sheet(out, "rows", COLUMNS, False)) as sheet:
         sheet.add([dict(zip(COLUMNS, row, strict=True)) for row in ROWS])
         with pytest.raises(UsageError, match="another command is writing"):
             write(out)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
-from crawler.sitemap import MAX_BYTES, MAX_ENTRIES, Sitemap, Unreadable, read
+from crawler.web.sitemap import MAX_BYTES, MAX_ENTRIES, Sitemap, Unreadable, read
 
 URL = "https://a.example/dir/sitemap.xml"
 XML = "application/xml"

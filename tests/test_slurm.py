@@ -13,7 +13,7 @@ from slurm import Cluster, cluster, skip_reason
 from storm import SlowTree
 from world import QUICK, Links, World, wait_for, world
 
-from crawler.web_server import asked_twice
+from crawler.commands.demo.server import asked_twice
 
 SCRIPT = Path(__file__).parent.parent / "deploy/crawler.sbatch"
 MARGIN = 120  # the script's

@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler import begin as begin_module
-from crawler import rehydrate, urls
-from crawler.begin import begin
-from crawler.config import Settings
+from crawler.crawl import start as begin_module
+from crawler.crawl.start import begin
 from crawler.errors import StoreError, UsageError
-from crawler.files import Files
-from crawler.receipts import build_record, to_json
-from crawler.records import Failure, Page, Reading
-from crawler.seeds import Seeds
-from crawler.store import FOLDERS, Robots, Store, new_settings, open_store
+from crawler.frontier import rehydrate
+from crawler.frontier.scope import Seeds
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.records import build_record, to_json
+from crawler.store.store import FOLDERS, Robots, Store, new_settings, open_store
+from crawler.web import urls
+from crawler.web.page import Failure, Page, Reading
 
 URL = "https://a.example/page"
 

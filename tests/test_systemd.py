@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler import cli, config, crawl, errors
+from crawler import errors
+from crawler import settings as config
+from crawler.commands import main, run
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 UNIT, DROP_IN = DEPLOY / "crawler@.service", DEPLOY / "crawler-system.conf"
@@ -87,8 +89,8 @@ def test_the_unit_runs_a_command_that_the_program_understands() -> None:
     (line,) = settings(UNIT)["ExecStart"]
     program, *words = shlex.split(line.replace("%f", "/mnt/shared/crawl").replace("$FLAGS", "--workers 4"))[1:]
     assert program == "crawler"
-    options = cli.read(words)
-    assert (options.command, options.store, options.workers) == (crawl.run_crawl, Path("/mnt/shared/crawl"), 4)
+    options = main.read(words)
+    assert (options.command, options.store, options.workers) == (run.run_crawl, Path("/mnt/shared/crawl"), 4)
 
 
 def test_a_wish_is_no_failure_and_what_stays_wrong_is_not_tried_again() -> None:

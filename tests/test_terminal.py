@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import COMMAND, LONG
 
-from crawler.logs import JsonLines, Words, masked, printable
-from crawler.records import Failure
+from crawler.crawl.logs import JsonLines, Words, masked, printable
+from crawler.web.page import Failure
 
 # ESC, BEL, CR, backspace, DEL, C1's CSI, right-to-left override, isolate, line separator
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\b\x7f\x9b31m\u202eabc\u2066\u2028"

@@ -22,21 +22,23 @@ from mounts import Mount
 from terminal import LEAVE, terminal
 from world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
-from crawler import cli, survey, top
-from crawler.config import Settings
+from crawler.commands import main
+from crawler.commands.demo.web import TreeWeb
+from crawler.commands.history import History, Outlook
+from crawler.commands.top import screen as top
+from crawler.commands.top.screen import Watcher
+from crawler.commands.top.view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
+from crawler.crawl.logs import size
 from crawler.errors import StoreAway, UsageError
-from crawler.files import Files
-from crawler.logs import size
-from crawler.outlook import History, Outlook
-from crawler.receipts import to_json
-from crawler.records import Try
-from crawler.roster import Minutes
-from crawler.store import Store
-from crawler.survey import PAUSE, Survey
-from crawler.table import Table
-from crawler.top import Watcher
-from crawler.top_view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
-from crawler.web import TreeWeb
+from crawler.fleet.members import Minutes
+from crawler.frontier import waiting
+from crawler.frontier.table import Table
+from crawler.frontier.waiting import PAUSE, Survey
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.records import to_json
+from crawler.store.store import Store
+from crawler.web.page import Try
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
 SLOW = Links({"/": [f"/{number}" for number in range(400)]} | {f"/{number}": [] for number in range(400)})
@@ -116,7 +118,7 @@ def test_a_terminal_without_blocks_and_letters_gets_others(empty: Path, monkeypa
 @pytest.mark.parametrize("every", ["0", "0.1", "often", "nan"])
 def test_looks_that_would_come_too_often_are_refused(every: str) -> None:
     with pytest.raises(UsageError, match=f"--every: '{every}'"):
-        cli.read(["top", "store", "--every", every])
+        main.read(["top", "store", "--every", every])
 
 
 def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_the_screen_is_given_back_however_it_ends(empty: Path, how: bytes | int)
 def test_the_screen_is_given_back_before_a_fault_of_the_program_is_told(empty: Path) -> None:
     code = (
         "from crawler import cli\n"
-        "from crawler.outlook import Outlook\n"
+        "from crawler.commands.history import Outlook\n"
         "look, looks = Outlook.look, []\n"
         "def fail(self):\n"
         "    looks.append(1)\n"
@@ -317,7 +319,7 @@ def test_a_pulse_that_was_seen_to_go_on_is_alive_whatever_its_stamp_says(empty: 
 def test_edits_of_crawl_yaml_are_seen_by_who_watches_and_a_wrong_one_is_said(
     empty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.outlook.SELDOM", 0.0)
+    monkeypatch.setattr("crawler.commands.history.SELDOM", 0.0)
     crew(empty, 1)
     os.utime(empty / "workers" / "w000@000001", (time.time() - 60, time.time() - 60))
     outlook = Outlook(Store(empty))
@@ -417,7 +419,7 @@ def waiting_at(table: Table, host: str, count: int, due: float = 0.0) -> None:
 
 @pytest.mark.parametrize("some", [2000, 2])
 def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "SOME", some)
+    monkeypatch.setattr(waiting, "SOME", some)
     now, table = time.monotonic(), Table()
     for host, count in {"a": 1, "b": 10, "c": 20, "d": 30, "e": 40, "f": 50, "g": 0}.items():
         waiting_at(table, f"{host}.example", count)
@@ -447,7 +449,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
 
 
 def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "SOME", 10)
+    monkeypatch.setattr(waiting, "SOME", 10)
     table = Table()
     for number in range(100):
         waiting_at(table, f"host-{number:02d}.example", 10)

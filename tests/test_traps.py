@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import Links, world
 
-from crawler import urls
-from crawler.config import Settings
-from crawler.web_pages import Leaf
+from crawler.commands.demo.pages import Leaf
+from crawler.settings import Settings
+from crawler.web import urls
 
 YEAR = 2026
 HEX = "0f3c9a7b5d1e2f4a6b8c0d2e4f6a8b0c"

@@ -14,7 +14,7 @@ from conftest import Tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler import urls
+from crawler.web import urls
 
 DATA = Path(__file__).parent / "data" / "urls"
 

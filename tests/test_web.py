@@ -23,11 +23,11 @@ import pytest
 import webencodings
 from world import LONG, wait_for
 
-from crawler import urls
-from crawler.web import DemoWeb, Expected, FlatWeb, Leaf, Site, TreeWeb, Web, compare
-from crawler.web_expected import place
-from crawler.web_pages import halves, href
-from crawler.web_server import Request, Server, asked_twice, gaps, read_log, serve
+from crawler.commands.demo.expected import place
+from crawler.commands.demo.pages import halves, href
+from crawler.commands.demo.server import Request, Server, asked_twice, gaps, read_log, serve
+from crawler.commands.demo.web import DemoWeb, Expected, FlatWeb, Leaf, Site, TreeWeb, Web, compare
+from crawler.web import urls
 
 SMALL = {"hosts": 30, "pages": 250}
 
@@ -370,7 +370,8 @@ def test_two_servers_at_once_in_processes_of_their_own_with_logs_to_read_meanwhi
 
 def test_a_server_process_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from crawler.web import TreeWeb; from crawler.web_server import serve;"
+        "import sys, time; from crawler.commands.demo.web import TreeWeb;"
+        "from crawler.commands.demo.server import serve;"
         f"server = serve(TreeWeb(), log={str(tmp_path / 'log')!r}, process=True);"
         "print(server.port, flush=True); time.sleep(600)"
     )

@@ -24,7 +24,7 @@ from pythons import BARE, DECLARED, OLDER, here, python
 from world import LONG, QUICK, end, wait_for, wait_for_line, world
 
 from crawler import __version__, errors
-from crawler.web import DemoWeb
+from crawler.commands.demo.web import DemoWeb
 
 TOP = Path(__file__).parent.parent
 BUILD = runpy.run_path(str(TOP / "deploy/zipapp/build.py"))

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from crawler import frontier
-from crawler.web import Answer, Web
-from crawler.web_expected import compare
-from crawler.web_pages import Leaf
-from crawler.web_server import Request, read_log, serve
+from crawler.commands.demo.expected import compare
+from crawler.commands.demo.pages import Leaf
+from crawler.commands.demo.server import Request, read_log, serve
+from crawler.commands.demo.web import Answer, Web
+from crawler.frontier import frontier
 
 COMMAND = [sys.executable, "-m", "crawler"]
 LONG = 300.0  # seconds: only what hangs takes so long, even where five other tests and more run beside

@@ -21,8 +21,9 @@ from typing import Any
 import endless
 from measure import cpu_of, family, memory_of, peak_of
 
-from crawler import Store, urls
-from crawler.pulses import read_counters
+from crawler import Store
+from crawler.fleet.heartbeats import read_counters
+from crawler.web import urls
 
 SIZES = (10_000, 100_000, 1_000_000)  # known URLs
 QUICK = (5_000, 20_000, 100_000)

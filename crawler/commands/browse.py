@@ -1,0 +1,253 @@
+"""Browse: what is in a store, for people and for pipes: its pages, one page, its links, its hosts. It only reads.
+
+Not promised: what a running crawl brings or settles meanwhile may be seen, or not.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from crawler import errors
+from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
+from crawler.crawl.logs import printable
+from crawler.crawl.start import check_root, spell_seed
+from crawler.errors import NotThere
+from crawler.frontier.frontier import batches, from_lines
+from crawler.store.mount import FILE
+from crawler.store.records import links_of
+from crawler.store.store import Store, find_host, open_store
+from crawler.terminal import BOLD, RED, YELLOW, Add, paint
+from crawler.web import urls
+from crawler.web.page import REDIRECTS
+
+STATES = {WAITING: "it is waiting: ", NEVER_SEEN: "it was never seen: "}
+SHARED = "/mnt/shared/crawl"
+
+
+def commands(add: Add) -> None:
+    """What shows the corpus."""
+    made = add("ls", "list the pages of a store", list_pages, f"crawler ls {SHARED} example.org | cut -f4")
+    made.add_argument("hosts", nargs="*", default=[], metavar="HOST", help="only of these hosts; in any spelling")
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("-a", "--all", action="store_true", help="redirects, sitemaps and refusals too")
+    which.add_argument("--refused", action="store_true", help="refusals alone, each with its reason")
+    made.add_argument("--json", action="store_true", help="a JSON line each: the record, its links as a number")
+    made = add("cat", "print the html of a page", print_page, f"crawler cat {SHARED} https://example.org/ | wc -c")
+    made.add_argument("url", metavar="URL", help="in any spelling")
+    made.add_argument("--json", action="store_true", help="its record, with the html in it")
+    made = add("links", "print the links of a page", print_links, f"crawler links {SHARED} https://example.org/")
+    made.add_argument("url", metavar="URL", help="in any spelling")
+    made.add_argument("--to", action="store_true", help="the pages that link to it instead; reads every record")
+    made.add_argument("--json", action="store_true", help="its record; with --to a JSON line each, as of `ls`")
+    made = add("hosts", "list the hosts of a store", print_hosts, f"crawler hosts {SHARED} --sort waiting | head")
+    by = [*Row._fields[:-1], "host"]
+    made.add_argument("--sort", choices=by, default="host", help="largest first; by name unless told otherwise")
+    made.add_argument("--json", action="store_true", help="a JSON line each")
+
+
+# ---- pages
+
+
+def list_pages(options: Namespace) -> int:
+    """`crawler ls`."""
+    check_root(options.store, "ls")
+    store = open_store(options.store)
+    hosts: list[str | None] = [find_host(store, given) for given in options.hosts]
+    for host in hosts or [None]:
+        for found in filter(_is_sound, _listed(store, host, options)):
+            print(_as_json(found) if options.json else _as_line(found))
+    return errors.OVER
+
+
+def _listed(store: Store, host: str | None, options: Namespace) -> Iterator[Facts]:
+    """The records and refusals that were asked for, host by host."""
+    if options.refused:
+        yield from store.refusals(host)
+    elif options.all:
+        for name in _known(store) if host is None else [host]:
+            yield from store.records(name)
+            yield from store.refusals(name)
+    else:
+        yield from (page.record for page in store.pages(host))
+
+
+def _is_sound(found: Facts) -> bool:
+    """Whether a record or refusal names a URL: it may have been made by hand."""
+    return isinstance(found.get("url"), str) and urls.is_safe(found["url"])
+
+
+def _as_line(found: Facts) -> str:
+    """Columns for cut, awk and sort: time, status or reason, bytes, URL, and what else there is to say."""
+    if "reason" in found:
+        cells, more, colour = ("when", "reason", "", "url"), found.get("detail"), RED
+    elif found.get("sha224"):
+        cells, more, colour = ("fetched", "status", "bytes", "url"), found.get("title"), ""
+    else:
+        cells, more, colour = ("fetched", "status", "bytes", "url"), _instead(found), YELLOW
+    when, what, *rest = (printable(str(found.get(cell, "-"))) for cell in cells)
+    return "\t".join([when, paint(what, colour) if colour else what, *rest, printable(str(more or ""))])
+
+
+def _instead(record: Facts) -> str:
+    """What a record without html is."""
+    target = links_of(record)[:1]
+    return f"-> {target[0]}" if record.get("status") in REDIRECTS and target else "sitemap"
+
+
+def _as_json(found: Facts) -> str:
+    """A record or refusal for jq: where its files are, and no more than the number of its links."""
+    url = found["url"]
+    links = {"links": len(links_of(found))} if "links" in found else {}
+    return json.dumps({**found, **links, "host": urls.host(url), "key": urls.key(url)})
+
+
+# ---- one page
+
+
+def print_page(options: Namespace) -> int:
+    """`crawler cat`."""
+    check_root(options.store, "cat")
+    store = open_store(options.store)
+    record = _find(store, options.url)
+    html = store.html_bytes(record["url"])
+    if options.json:
+        print(json.dumps({**record, "html": None if html is None else html.decode("utf-8", "replace")}))
+    elif html is None:
+        raise NotThere(_why_no_html(store, record))
+    elif sys.stdout.isatty():
+        for line in html.decode("utf-8", "replace").splitlines():
+            print(printable(line.expandtabs()))
+    else:
+        sys.stdout.buffer.write(html)
+    return errors.OVER
+
+
+def print_links(options: Namespace) -> int:
+    """`crawler links`."""
+    check_root(options.store, "links")
+    store = open_store(options.store)
+    if options.to:
+        return _print_links_to(store, options)
+    record = _find(store, options.url)
+    for line in [json.dumps(record)] if options.json else map(printable, links_of(record)):
+        print(line)
+    return errors.OVER
+
+
+def _print_links_to(store: Store, options: Namespace) -> int:
+    spell_seed(options.url, ())
+    wanted = spellings(options.url, store.settings())
+    found = False
+    for record in filter(_is_sound, store.records()):
+        if not set(wanted).isdisjoint(links_of(record)):
+            found = True
+            print(_as_json(record) if options.json else record["url"])
+    if not found:
+        raise NotThere(f"no page in {store.root} links to {wanted[-1]}")
+    return errors.OVER
+
+
+def _find(store: Store, given: str) -> Facts:
+    """The record of a URL that the user gave in any spelling."""
+    spell_seed(given, ())
+    for url in spellings(given, store.settings()):
+        record = store.record(url)
+        if record:
+            return {**record, "url": url}
+    found = explain(store, given)
+    why = STATES.get(found["state"], "") + found["why"]
+    reason = f" ({found['refusal']['reason']})" if "refusal" in found else ""
+    raise NotThere(f"{found['url']} has no page in {store.root}: {why}{reason}")
+
+
+def find_page(store: Store, given: str) -> Facts:
+    """The same of a page that has html, or why it has none."""
+    record = _find(store, given)
+    if not record.get("sha224"):
+        raise NotThere(_why_no_html(store, record))
+    return record
+
+
+def _why_no_html(store: Store, record: Facts) -> str:
+    url, target = record["url"], links_of(record)[:1]
+    if record.get("status") in REDIRECTS and target:
+        return f"{url} is a redirect and has no html; it leads to {target[0]}"
+    if "sitemap" in record:
+        return f"{url} is a sitemap: only its links are kept, and `crawler links` prints them"
+    return f"the html of {url} is gone from {store.root}; remove its record and rehydrate to have it asked again"
+
+
+# ---- hosts
+
+
+class Row(NamedTuple):
+    """What a host has: pages that are kept, refusals, URLs that wait, the bytes of its files in htmls/."""
+
+    pages: int
+    refusals: int
+    waiting: int
+    bytes: int
+    host: str
+
+
+def print_hosts(options: Namespace) -> int:
+    """`crawler hosts`."""
+    rows: Iterable[Row] = _rows(open_store(options.store))
+    if options.sort != "host":
+        rows = sorted(rows, key=lambda row: (-getattr(row, options.sort), row.host))
+    if sys.stdout.isatty() and not options.json:
+        print(paint(_columns(Row._fields), BOLD))
+    for row in rows:
+        print(json.dumps(row._asdict()) if options.json else _columns(row))
+    return errors.OVER
+
+
+def _columns(cells: Iterable[object]) -> str:
+    """Cells with tabs between them; on a terminal, as wide as the longest heading."""
+    line = "\t".join(map(str, cells))
+    return line.expandtabs(12) if sys.stdout.isatty() else line
+
+
+def _rows(store: Store) -> Iterator[Row]:
+    """Each host that has something or waits for it, by name."""
+    waiting = _Waiting(store)
+    for host in sorted({*_known(store), *waiting.hosts()}):
+        pages, size = store.weight(host)
+        yield Row(pages, store.refused(host), waiting.count(host), size, host)
+
+
+def _known(store: Store) -> list[str]:
+    """The hosts that have a record or a refusal."""
+    shapes = [item for noun in ("links", "errs") for item in store.files.shapes(noun).items()]
+    return sorted({host for host, shape in shapes if shape != FILE and urls.is_host(host)})
+
+
+class _Waiting:
+    """All URLs in batches, each once: on this machine's disk, because there may be many millions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.execute("CREATE TABLE waiting(host TEXT, key TEXT, PRIMARY KEY (host, key)) WITHOUT ROWID")
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT OR IGNORE INTO waiting VALUES (?, ?)", self._read(store.settings().shards))
+        self._db.execute("COMMIT")
+
+    def _read(self, shards: int) -> Iterator[tuple[str, str]]:
+        for shard in range(shards):
+            for data in batches(self._store.files, shard):
+                yield from ((urls.host(task.url), urls.key(task.url)) for task in from_lines(data))
+
+    def hosts(self) -> Iterator[str]:
+        """The hosts that have a URL in a batch."""
+        return (host for (host,) in self._db.execute("SELECT DISTINCT host FROM waiting"))
+
+    def count(self, host: str) -> int:
+        """How many URLs of a host wait: in batches are also some that are settled and not tidied away yet."""
+        keys = {key for (key,) in self._db.execute("SELECT key FROM waiting WHERE host = ?", (host,))}
+        return len(keys - self._store.settled(host)) if keys else 0

@@ -1,0 +1,291 @@
+"""The embedded web: many hosts with pages made on the fly, and what a whole crawl of them must contain."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from zlib import crc32
+
+from crawler.commands.demo.expected import Expected, compare
+from crawler.commands.demo.pages import CHARSETS, HTML, Leaf, dress, fact, halves, rooted
+
+__all__ = ["Answer", "DemoWeb", "Expected", "FlatWeb", "Leaf", "Site", "TreeWeb", "Web", "compare"]
+
+ROBOTS = "/robots.txt"
+MOVED_ROBOTS = "/rules/robots.txt"
+CLOSED = "/private/"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server sends; `squeeze` lets it send gzip to a client that accepts it."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    delay: float = 0.0
+    squeeze: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A host's manners: its robots.txt (None: there is none), and whether that has moved to another path."""
+
+    robots: str | None = None
+    moved: bool = False
+    charset: str = "utf-8"
+
+    def closed(self, path: str) -> bool:
+        """Whether robots.txt keeps crawlers away from this path."""
+        return CLOSED in (self.robots or "") and path.startswith(CLOSED)
+
+
+class Web(ABC):
+    """A web is where it starts and what each URL is; answers and what to expect follow from these."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+
+    @abstractmethod
+    def seeds(self) -> list[str]:
+        """Where a crawl of all of it starts."""
+
+    @abstractmethod
+    def leaf(self, url: str) -> Leaf | None:
+        """What a URL in the one spelling is; None when there is nothing."""
+
+    def site(self, host: str) -> Site:
+        """A host's manners; without robots.txt unless the web says otherwise."""
+        return Site()
+
+    def answer(self, host: str, path: str) -> Answer:
+        """What the server says when asked; only a flaky URL's answer depends on what was asked before."""
+        url = f"http://{host}{path}"
+        if path in (ROBOTS, MOVED_ROBOTS):
+            return _answer_robots(self.site(host), path)
+        leaf = self.leaf(url)
+        if leaf and leaf.flaky and url not in self._asked:
+            self._asked.add(url)
+            return Answer(503, (("Retry-After", "1"),), b"busy")
+        return _answer(url, leaf or Leaf(status=404))
+
+    def expected(self, depth: int | None = None) -> Expected:
+        """What a crawl must contain, found by walking the leaves: no HTML is parsed for it."""
+        found = Expected()
+        seen: set[str] = set()
+        queue: deque[tuple[str, int, tuple[str, ...]]] = deque((url, 0, ()) for url in self.seeds())
+        while queue:
+            url, level, way = queue.popleft()
+            if url in seen or (depth is not None and level > depth):
+                continue
+            seen.add(url)
+            for link in self._settle(url, found, way):
+                # A redirect's target is no deeper than the redirect, so it is walked before its generation.
+                redirected = url in found.redirects
+                queue.appendleft((link, level, (*way, url))) if redirected else queue.append((link, level + 1, ()))
+        return found
+
+    def _settle(self, url: str, found: Expected, way: tuple[str, ...]) -> tuple[str, ...]:
+        """Note what becomes of a URL, to which these redirects have led, and give its links."""
+        host, path = halves(url)
+        leaf = self.leaf(url) or Leaf(status=404)
+        if self.site(host).closed(path):
+            found.refused[url] = "robots"
+        elif 300 <= leaf.status < 400 and leaf.links[0] in way:
+            found.refused[url] = "redirect-loop"
+        elif 300 <= leaf.status < 400:
+            found.redirects[url] = leaf.links[0]
+            return leaf.links
+        elif leaf.status != 200 or leaf.type != HTML:
+            found.refused[url] = "wrong-type" if leaf.status == 200 else f"http-{leaf.status}"
+        else:
+            found.pages[url] = fact(url, leaf)
+            return leaf.links
+        return ()
+
+
+def _answer(url: str, leaf: Leaf) -> Answer:
+    tag = crc32(url.encode())
+    charset = "; charset=" + leaf.charset if leaf.type == HTML and leaf.label == "header" else ""
+    headers = [("Content-Type", leaf.type + charset)]
+    if 300 <= leaf.status < 400:
+        headers.append(("Location", rooted(leaf.links[0], url) if tag % 2 else leaf.links[0]))
+    if leaf.status != 200:
+        return Answer(leaf.status, tuple(headers), f"<title>{leaf.status}</title>".encode(), leaf.delay)
+    if leaf.type != HTML:
+        return Answer(200, tuple(headers), bytes(range(256)) * 16, leaf.delay)
+    headers.append(("ETag", f'"{tag:08x}"'))
+    return Answer(200, tuple(headers), dress(url, leaf), leaf.delay, squeeze=tag % 3 == 0)
+
+
+def _answer_robots(site: Site, path: str) -> Answer:
+    if site.robots is None or (path == MOVED_ROBOTS and not site.moved):
+        return Answer(404, (("Content-Type", "text/plain"),), b"none")
+    if site.moved and path == ROBOTS:
+        return Answer(301, (("Location", MOVED_ROBOTS),))
+    return Answer(200, (("Content-Type", "text/plain"),), site.robots.encode())
+
+
+class TreeWeb(Web):
+    """Each page is linked from exactly one other, so that a lost link cannot hide."""
+
+    def __init__(self, hosts: int = 1, fanout: int = 4, depth: int = 5, delay: float = 0.0) -> None:
+        super().__init__()
+        self.hosts, self.fanout, self.depth, self.delay = hosts, fanout, depth, delay
+
+    def seeds(self) -> list[str]:
+        """The root."""
+        return [self._url("/")]
+
+    def leaf(self, url: str) -> Leaf | None:
+        """A node's path says where in the tree it is: /0/3 is the first child's fourth child."""
+        path = halves(url)[1]
+        steps = path.strip("/").split("/") if path != "/" else []
+        sound = all(step.isdigit() and int(step) < self.fanout for step in steps)
+        if not sound or len(steps) > self.depth or url != self._url("/" + "/".join(steps)):
+            return None
+        below = range(self.fanout if len(steps) < self.depth else 0)
+        stem = path.rstrip("/")
+        return Leaf(tuple(self._url(f"{stem}/{child}") for child in below), delay=self.delay)
+
+    def _url(self, path: str) -> str:
+        return f"http://tree-{crc32(path.encode()) % self.hosts:03d}.example{path}"
+
+
+class FlatWeb(Web):
+    """Equal hosts with the same number of pages each, found through a chain of index pages."""
+
+    def __init__(self, hosts: int = 100, pages: int = 1, delay: float = 0.0) -> None:
+        super().__init__()
+        self.hosts, self.pages, self.delay = hosts, pages, delay
+
+    def seeds(self) -> list[str]:
+        """The first index page."""
+        return ["http://index.example/0"]
+
+    def leaf(self, url: str) -> Leaf | None:
+        """An index page names fifty hosts and the next index page; a host's pages form a tree of tens."""
+        host, path = halves(url)
+        kind, _, rest = host.removesuffix(".example").partition("-")
+        number = int(path[1:] or 0) if path[1:].isdigit() or path == "/" else -1
+        if (kind, rest) == ("index", "") and 0 <= number * 50 < self.hosts:
+            homes = range(number * 50, min(number * 50 + 50, self.hosts))
+            onward = [f"http://index.example/{number + 1}"] if number * 50 + 50 < self.hosts else []
+            return Leaf((*onward, *(f"http://flat-{home}.example/" for home in homes)), delay=self.delay)
+        if kind != "flat" or not rest.isdigit() or int(rest) >= self.hosts or not 0 <= number < self.pages:
+            return None
+        below = range(number * 10 + 1, min(number * 10 + 11, self.pages))
+        return Leaf(tuple(f"http://{host}/{child}" for child in below), delay=self.delay)
+
+
+NOUNS = ("garden", "harbour", "library", "museum", "bakery", "orchard", "station", "theatre", "bücher",
+         "mill")  # fmt: skip
+PATHS = ("/page-{}.html", "/topic/{}/", "/a/b/c/{}.html", "/list?page={}&sort=name", "/caf%C3%A9/{}",
+         "/Notes/{}.HTML", "/find?q=red%20rose&n={}")  # fmt: skip
+OTHERS = "User-agent: otherbot\nDisallow: /\n\n"
+KEEP_OUT = f"{OTHERS}User-agent: *\nDisallow: {CLOSED}\n"
+
+
+class DemoWeb(Web):
+    """Hosts of very different sizes, with the real web's detours, dead ends, odd charsets, closed corners."""
+
+    def __init__(self, hosts: int = 300, pages: int = 4000, seed: int = 1) -> None:
+        super().__init__()
+        self._rng = Random(seed)
+        whole = sum(1 / rank for rank in range(1, hosts + 1))
+        sizes = [max(1, round(pages / whole / rank)) for rank in range(1, hosts + 1)]
+        names = [f"{NOUNS[i % len(NOUNS)]}-{i:03d}.example".encode("idna").decode() for i in range(hosts)]
+        self._sites = {name: self._draw_site(i, sizes[i]) for i, name in enumerate(names)}
+        self._pages = {name: self._draw_paths(name, size) for name, size in zip(names, sizes, strict=True)}
+        self._links: dict[str, list[str]] = {url: [] for urls in self._pages.values() for url in urls}
+        self._leaves: dict[str, Leaf] = {}
+        self._join(names)
+        self._mix(names)
+        self._add_trouble(names)
+        self._leaves |= {url: self._draw_leaf(url) for url in self._links}
+
+    def seeds(self) -> list[str]:
+        """The largest host's home, from which all is reached."""
+        return [next(iter(self._links))]
+
+    def leaf(self, url: str) -> Leaf | None:
+        """What was drawn for this URL."""
+        return self._leaves.get(url)
+
+    def site(self, host: str) -> Site:
+        """The manners drawn for this host."""
+        return self._sites.get(host, Site())
+
+    def _draw_site(self, number: int, size: int) -> Site:
+        pace = "Crawl-delay: 0.2\n" if size <= 10 else ""
+        robots = (KEEP_OUT, None, OTHERS + "User-agent: *\nAllow: /\n", KEEP_OUT + pace, KEEP_OUT)[number % 5]
+        charset = self._rng.choice([*CHARSETS]) if number % 3 == 2 else "utf-8"
+        return Site(robots, moved=number % 5 == 4, charset=charset)
+
+    def _draw_paths(self, name: str, size: int) -> list[str]:
+        rest = [self._rng.choice(PATHS).format(number) for number in range(1, size)]
+        return [f"http://{name}{path}" for path in ["/", *rest]]
+
+    def _join(self, names: list[str]) -> None:
+        """Link every page from one before it, so that the seed reaches all."""
+        for rank, name in enumerate(names):
+            urls = self._pages[name]
+            if rank:
+                self._link(self._rng.choice(self._pages[names[self._rng.randrange(rank)]]), urls[0])
+            for number in range(1, len(urls)):
+                self._link(urls[(number - 1) // 5], urls[number])
+
+    def _link(self, page: str, target: str) -> None:
+        """Link two pages; now and then by way of up to three redirects, which are then the only way."""
+        for _ in range(self._rng.choice((1, 1, 2, 3)) if self._rng.random() < 0.04 else 0):
+            detour = f"http://{halves(page)[0]}/go/{len(self._leaves)}"
+            self._leaves[detour] = Leaf((target,), status=self._rng.choice((301, 302, 307, 308)))
+            target = detour
+        self._links[page].append(target)
+
+    def _mix(self, names: list[str]) -> None:
+        """Add links that nothing depends on: within hosts, and between them."""
+        for name in names:
+            for url in self._pages[name]:
+                near = self._rng.choices(self._pages[name], k=self._rng.randrange(5))
+                others = self._rng.choices(names, k=self._rng.randrange(3))
+                far = [self._rng.choice(self._pages[other]) for other in others]
+                self._links[url] += [link for link in near + far if link != url]
+
+    def _add_trouble(self, names: list[str]) -> None:
+        """Add dead ends: what is gone, closed, not a page; and, once each, a failing page and a circle."""
+        for number, url in enumerate(self._links):
+            # The first pages have one of each kind, so that even a small web has them all.
+            kind = number if number < len(TROUBLES) else self._rng.randrange(len(TROUBLES) * 8)
+            if kind < len(TROUBLES):
+                path, leaf = TROUBLES[kind]
+                self._add(url, f"http://{halves(url)[0]}{path.format(number)}", leaf)
+        first, last = (f"http://{names[i]}/circle/{i}" for i in (0, -1))
+        self._add(self.seeds()[0], first, Leaf((last,), status=302))
+        self._leaves[last] = Leaf((first,), status=301)
+        self._add(self.seeds()[0], f"http://{names[-1]}/broken", Leaf(status=500))
+
+    def _add(self, page: str, url: str, leaf: Leaf | None) -> None:
+        self._links[page].append(url)
+        if leaf:
+            self._leaves[url] = leaf
+
+    def _draw_leaf(self, url: str) -> Leaf:
+        rng = self._rng
+        charset = self._sites[halves(url)[0]].charset
+        label = "" if charset == "utf-16" else rng.choice(("header", "header", "meta", ""))
+        shape = rng.choice(("base", "refresh", "frame")) if rng.random() < 0.06 else ""
+        delay = rng.uniform(0.3, 1.0) if rng.random() < 0.01 else 0.0
+        links = tuple(dict.fromkeys(self._links[url]))
+        return Leaf(links, charset=charset, label=label, shape=shape, delay=delay, flaky=rng.random() < 0.004)
+
+
+TROUBLES: tuple[tuple[str, Leaf | None], ...] = (
+    ("/dead/{}.html", None),
+    ("/gone/{}.html", Leaf(status=410)),
+    ("/paper/{}.pdf", Leaf(type="application/pdf")),
+    ("/photo/{}.png", Leaf(type="image/png")),
+    (CLOSED + "{}.html", Leaf()),
+)

@@ -1,0 +1,144 @@
+"""What watchers see: how a crawl stands now, and how it went while somebody looked. For `top` and `serve`.
+
+A look costs what the workers' names and small files cost, and only those are read that are new; pages are never walked.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from crawler.commands import status
+from crawler.errors import StoreAway
+from crawler.fleet.members import Facts, Memory, Roster, look
+from crawler.settings import Settings
+from crawler.store.mount import UNCOUNTED
+from crawler.store.store import Store
+
+SHOWN = 10  # hosts of a kind
+# Seconds between two looks at crawl.yaml, and between two counts of what waits where nobody is at work, each of which
+# takes a listing for each shard.
+SELDOM = 30.0
+MINUTE, HOUR = 60, 60  # seconds, and minutes: as far as workers remember
+
+Point = dict[str, Any]
+
+
+class Outlook:
+    """A store as one sees it who looks again and again; not for two threads at once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._memory = Memory()
+        self._history: History | None = None
+        self._settings, self._wrong = Settings(), ""
+        self._waiting = 0
+        self._next_read = self._next_count = 0.0
+
+    def look(self, again: bool = False) -> dict[str, Any]:
+        """How the crawl stands, as a JSON value: all that `report.status` tells, and
+
+        `when`: now, in seconds since 1970; `history`: points of `t`, `pages`, `rate` and `waiting`, the oldest first;
+        `hosts`: the busiest, and `slowest`: those that take longest, each as `host`, `pages`, `waiting`, `delay`
+        (seconds between two requests) and `strain`, None where it is not known; `free`: `bytes` and `inodes`, None
+        where nobody counts them. `again` looks twice at workers that seem silent.
+        """
+        if not self.store.exists():  # a folder under a mount that is gone looks like an empty store
+            raise StoreAway(f"there is no store at {self.store.root} any more; is the mount still there?")
+        self._read_settings()
+        roster = look(self.store.files, self._settings, again, self._memory)
+        found = status.tell(self.store, roster, self._backlog, self._wrong)
+        now = round(time.time(), 2)
+        slowest = _slowest(roster.of_the_living)
+        known = {facts["host"]: facts for facts in slowest}
+        return {
+            **found,
+            "when": now,
+            "history": self._note(found, roster, now),
+            "hosts": [known.get(host, _host(host)) | {"pages": n} for host, n in found["busiest"].items()],
+            "slowest": slowest[:SHOWN],
+            "free": self._free(),
+        }
+
+    def _note(self, found: Facts, roster: Roster, now: float) -> list[Point]:
+        self._history = self._history or History(_past(roster, now), now)
+        self._history.note(now, found["pages"], found["waiting"], found["rate"])
+        return self._history.points
+
+    def _free(self) -> dict[str, int | None]:
+        counted = zip(("bytes", "inodes"), self.store.files.free(), strict=True)
+        return {name: None if count == UNCOUNTED else count for name, count in counted}
+
+    def _read_settings(self) -> None:
+        """Whoever watches for weeks goes by what crawl.yaml says now, and is told if that is not right."""
+        if time.monotonic() >= self._next_read:
+            self._settings, self._wrong = self.store.settings_at_hand()
+            self._next_read = time.monotonic() + SELDOM
+
+    def _backlog(self) -> int:
+        if time.monotonic() >= self._next_count:
+            self._waiting = status.backlog(self.store, self._settings.shards)
+            self._next_count = time.monotonic() + SELDOM
+        return self._waiting
+
+
+class History:
+    """How pages and waiting URLs went: close points lately, and fewer the longer ago; the clock is passed in."""
+
+    MOST = 600
+    CLOSEST = 1.0  # seconds between two points
+    SPAN = 10.0  # seconds over which a rate is taken: workers tell what they did only with each pulse
+
+    def __init__(self, past: list[Point], now: float) -> None:
+        self.points = past
+        self._began = now
+
+    def note(self, now: float, pages: int, waiting: int, rate: float) -> None:
+        """One more point, unless the last one is as good as new; `rate` is what workers tell of their last minute."""
+        if self.points and now - self.points[-1]["t"] < self.CLOSEST:
+            return
+        since = next((point for point in reversed(self.points) if now - point["t"] >= self.SPAN), None)
+        if since and since["t"] >= self._began:
+            rate = round(max(pages - since["pages"], 0) / (now - since["t"]), 2)
+        self.points = [*self.points, {"t": now, "pages": pages, "rate": rate, "waiting": waiting}]
+        if len(self.points) > self.MOST:
+            half = self.MOST // 2
+            self.points = self.points[:half:2] + self.points[half:]
+
+
+def _past(roster: Roster, now: float) -> list[Point]:
+    """The last hour as the workers remember it."""
+    ages = {worker["id"]: worker["age"] // MINUTE for worker in roster.workers}
+    told = [(found, ages[found["pulse"].id]) for found in roster.counters]
+    longest = max((age + len(found["minutes"]) for found, age in told if age < HOUR and "minutes" in found), default=0)
+    points: list[Point] = []
+    for ago in range(min(longest + 1, HOUR), 0, -1):
+        stood = [_stood(found, ago - age) for found, age in told]
+        pages, waiting = sum(pages for pages, _ in stood), sum(waiting for _, waiting in stood)
+        rate = round(max(pages - points[-1]["pages"], 0) / MINUTE, 2) if points else 0.0
+        points.append({"t": now - ago * MINUTE, "pages": pages, "rate": rate, "waiting": waiting})
+    return points[1:]  # the first is only there to be compared with
+
+
+def _stood(found: Facts, ago: int) -> tuple[int, int]:
+    """The pages of a worker and what waited there, so many minutes before its last sign of life."""
+    minutes = found.get("minutes", ())
+    if ago <= 0:
+        return found.get("pages", 0), 0
+    if ago > len(minutes):
+        ago = HOUR  # before that it was not there, or had forgotten
+    pages, waiting = minutes[-ago] if ago <= len(minutes) else (0, 0)
+    return pages, waiting
+
+
+def _slowest(counters: list[Facts]) -> list[Facts]:
+    """The hosts that take longest, as the workers at work tell; one may be split over many of them."""
+    hosts: dict[str, Facts] = {}
+    for host, waiting, delay, strain in (row for found in counters for row in found.get("slowest", ())):
+        before = hosts.get(host, {"waiting": 0})["waiting"]
+        hosts[host] = {**_host(host), "waiting": before + waiting, "delay": delay, "strain": strain}
+    return sorted(hosts.values(), key=lambda host: (-host["waiting"] * host["delay"], -host["waiting"], host["host"]))
+
+
+def _host(host: str) -> Facts:
+    return {"host": host, "pages": None, "waiting": None, "delay": None, "strain": None}

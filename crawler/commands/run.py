@@ -1,0 +1,205 @@
+"""`crawler run` and `crawler add`: from flags to settings and seeds, and from there to a machine at work."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from crawler import errors
+from crawler import settings as config
+from crawler.commands import status
+from crawler.crawl.logs import Logs, log, many
+from crawler.crawl.machine import Machine, Plan, check_limits
+from crawler.crawl.start import add as add_seeds
+from crawler.crawl.start import begin, check_root, spell_seed
+from crawler.errors import CrawlerError, UsageError
+from crawler.fleet import control
+from crawler.store.mount import Files
+from crawler.store.store import open_store, open_to_write
+from crawler.terminal import Add, flag, say
+from crawler.web import urls
+
+WHOLE = flag(config.whole(1, 1024))
+DURATION = flag(config.duration)
+CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
+
+
+# flag, setting, how argparse reads it
+SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
+    (("-d", "--depth"), "depth", {"metavar": "N"}),
+    (("-w", "--delay"), "delay", {"metavar": "SECONDS"}),
+    (("--scope",), "scope", {"metavar": "page|prefix|host|domain|any"}),
+    (("--include",), "include", {"metavar": "RE", "action": "append"}),
+    (("--exclude",), "exclude", {"metavar": "RE", "action": "append"}),
+    (("--order",), "order", {"metavar": "bfs|dfs"}),
+    (("--limit",), "limit", {"metavar": "PAGES"}),
+    (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),
+    (("-U", "--user-agent"), "user_agent", {"metavar": "TEXT"}),
+    (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
+    (("--max-size",), "max_size", {"metavar": "SIZE"}),
+    (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
+    (("--proxy",), "proxy", {"metavar": "URL"}),
+    (("--connect-to",), "connect_to", {"metavar": "HOST:PORT:ADDR:PORT", "action": "append"}),
+    (("--allow-private",), "allow_private", {"action": "store_true", "default": None}),
+    (("--no-robots",), "robots", {"action": "store_false", "default": None}),
+    (("--shards",), "shards", {"metavar": "N"}),
+)
+
+
+USUAL = {"depth", "delay", "scope", "include", "exclude", "limit", "user_agent"}  # the flags that --help explains
+
+
+def commands(add: Add) -> None:
+    """`crawler run` and `crawler add`."""
+    shared = "/mnt/shared/crawl"
+    example = f"crawler run {shared} https://example.org/ --scope host -d 3"
+    _run_flags(add("run", "crawl into a store, or go on with one", run_crawl, example))
+    example = f"crawler add {shared} https://example.org/news/"
+    _url_flags(add("add", "give URLs to a crawl, whether machines are at work on it or not", run_add, example))
+
+
+def _url_flags(made: argparse.ArgumentParser) -> None:
+    made.add_argument("urls", nargs="*", default=[], metavar="URL", help="where to begin")
+    made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
+    made.add_argument(
+        "--sitemap", metavar="URL", action="append", default=[], help="a sitemap: what it lists are seeds; repeatable"
+    )
+
+
+def _run_flags(made: argparse.ArgumentParser) -> None:
+    made.usage = "crawler run STORE [URL ...] [FLAG ...]"
+    _url_flags(made)
+    group = made.add_argument_group("settings (kept in the store; the first run decides) [default]")
+    group.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
+    help = "any setting by name; repeatable"
+    group.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help=help)
+    rare = made.add_argument_group("more of them, which README.md explains with all that --set knows", _rare_flags())
+    for flags, name, how in SETTING_FLAGS:
+        if name in USUAL:
+            default = getattr(config.Settings(), name)
+            help = config.HELP[name] + (f" [{config.show(default)}]" if default else "")
+            group.add_argument(*flags, dest=f"set_{name}", help=help.replace("%", "%%"), **how)
+        else:
+            rare.add_argument(*flags, dest=f"set_{name}", help=argparse.SUPPRESS, **how)
+    here = made.add_argument_group("this machine (may differ from machine to machine)")
+    here.add_argument(
+        "-j",
+        "--workers",
+        type=WHOLE,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (default: cores)",
+    )
+    here.add_argument("-t", "--threads", type=WHOLE, default=16, metavar="N", help="visitors per worker (default 16)")
+    here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d")
+    here.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
+    here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
+
+
+def _rare_flags() -> str:
+    return ", ".join(flags[-1] for flags, name, _ in SETTING_FLAGS if name not in USUAL)
+
+
+def run_crawl(options: argparse.Namespace) -> int:
+    """`crawler run`."""
+    given = given_settings(options)
+    check_root(options.store, "run")
+    check_limits(options.threads)
+    seeds = _seeds(options)
+    logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
+    try:
+        logs.begin()
+    except OSError as error:
+        raise UsageError(
+            f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
+        ) from error
+    root = options.store.absolute()
+    plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
+    try:
+        settings = begin(options.store, given, seeds, plan.id, log.warning)
+        if not config.names_somebody(settings):
+            log.warning("warning: the user agent tells nobody where to complain; %s", CONTACT)
+        if not settings.robots:
+            log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
+        code = Machine(plan, settings).run()
+    finally:
+        control.withdraw(Files(root), plan.id)
+    code, said = _last_word(options.store, code)
+    if not options.quiet:
+        say(said)
+    return code
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given: -c FILE, then --set, then flags."""
+    given: dict[str, Any] = {}
+    if options.config:
+        try:
+            given |= config.parse(Path(options.config).read_text("utf-8"), options.config)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
+    for item in options.set:
+        name, value = config.pair(item)
+        given[name] = config.check_one(name, value, f"--set {name}")
+    for flags, name, _ in SETTING_FLAGS:
+        value = getattr(options, f"set_{name}")
+        if value is not None:
+            given[name] = config.check_one(name, value, flags[-1])
+    return given
+
+
+def _seeds(options: argparse.Namespace) -> list[str]:
+    """All that the user gave to begin with, in its one spelling."""
+    pages = [spell_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    return pages + [urls.as_sitemap(spell_seed(seed, ())) for seed in options.sitemap]
+
+
+def _input_urls(file: str | None) -> list[str]:
+    if file is None:
+        return []
+    try:
+        text = (sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")).removeprefix("\ufeff")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read ({error}); name a text file with one URL a line") from error
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.strip().startswith("#"):
+            try:
+                found.append(spell_seed(line.strip(), ()))
+            except UsageError as error:
+                raise UsageError(f"{file}, line {number}: {error}") from error
+    return found
+
+
+def _last_word(root: Path, code: int) -> tuple[int, str]:
+    """How a run ended; a limit that is reached when nothing waits any more is the end of the crawl."""
+    try:
+        found = status.status(open_store(root), again=False)
+    except CrawlerError as error:
+        return code, f"{errors.EXIT_CODES[code]}; {error}"
+    others = any(worker["state"] == "alive" for worker in found["workers"])
+    if code == errors.LIMIT and not found["waiting"] and not others:
+        code = errors.OVER
+    refused = sum(found["refusals"].values())
+    ended = errors.EXIT_CODES[code].partition(";")[0]
+    waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
+    if not found["waiting"]:
+        ended, waiting = ended.replace(" with work left", ""), waiting.replace(" 0 ", " nothing ")
+    return code, (
+        f"{ended}; {many(found['pages'], 'page')}, "
+        f"{many(found['redirects'], 'redirect')}, {many(refused, 'refusal')}{waiting} in {root}"
+    )
+
+
+def run_add(options: argparse.Namespace) -> int:
+    """`crawler add`."""
+    check_root(options.store, "add")
+    seeds = _seeds(options)
+    if not seeds:
+        raise UsageError("there is nothing to add; give URLs, or a file of them with -i")
+    say(add_seeds(open_to_write(options.store), seeds))
+    return errors.OVER

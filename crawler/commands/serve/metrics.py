@@ -1,0 +1,86 @@
+"""How a crawl stands, in the text format that Prometheus reads. Pure: from facts to text."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from crawler import __version__
+
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Facts = Mapping[str, Any]
+Sample = tuple[Mapping[str, object], float]
+
+# fact, name, type, help
+PLAIN = (
+    ("pages", "crawler_pages_total", "counter", "Pages that were kept."),
+    ("bytes", "crawler_bytes_total", "counter", "Bytes of their bodies, decompressed."),
+    ("redirects", "crawler_redirects_total", "counter", "Redirects, which are records without a page."),
+    ("sitemaps", "crawler_sitemaps_total", "counter", "Sitemaps that were read."),
+    ("retries", "crawler_retries_total", "counter", "Requests that failed and were put off."),
+    ("cut", "crawler_cut_total", "counter", "Links left out because their host has max_per_host pages."),
+    ("waiting", "crawler_waiting", "gauge", "URLs that wait to be asked."),
+    ("rate", "crawler_pages_per_second", "gauge", "Pages a second over about the last minute."),
+    ("paused", "crawler_paused", "gauge", "Whether an operator has paused the crawl."),
+)
+# fact, name, label, type, help
+BY_LABEL = (
+    ("refusals", "crawler_refusals_total", "reason", "counter", "URLs that will not be asked again."),
+    ("traps", "crawler_traps_total", "rule", "counter", "Links that looked endless, by the rule that said so."),
+    ("held", "crawler_waiting_for", "what", "gauge", "URLs in flight, and those that wait, by what they wait for."),
+)
+STATES = {
+    "machines": ("starting", "alive", "silent", "ended"),
+    "workers": ("alive", "silent", "ended"),
+}
+
+
+def text(found: Facts | None) -> str:
+    """All metrics of a crawl; None for a store that does not answer, of which only that is told."""
+    families = [_family("crawler_store_up", "gauge", "Whether the store answers.", [({}, float(found is not None))])]
+    families += _families(found) if found is not None else []
+    return "".join(families)
+
+
+def _families(found: Facts) -> Iterator[str]:
+    labels = {"store": found.get("store", ""), "version": __version__}
+    yield _family("crawler_store_info", "gauge", "The store, and the version of this program.", [(labels, 1.0)])
+    for fact, name, kind, help in PLAIN:
+        yield _family(name, kind, help, [({}, float(found.get(fact) or 0))])
+    for fact, name, label, kind, help in BY_LABEL:
+        counts = found.get(fact) or {}
+        yield _family(name, kind, help, [({label: value}, float(count)) for value, count in counts.items()])
+    for noun, states in STATES.items():
+        counted = Counter(member["state"] for member in found.get(noun, ()))
+        samples: list[Sample] = [({"state": state}, float(counted[state])) for state in states]
+        yield _family(f"crawler_{noun}", "gauge", f"{noun.capitalize()} of the crawl by their state.", samples)
+    wants = [({"what": kind}, float(want["workers"])) for kind, want in (found.get("wants") or {}).items()]
+    yield _family("crawler_workers_wanting", "gauge", "Workers that wait for something before they ask.", wants)
+    flying = sum(worker.get("flying", 0) for worker in found.get("workers", ()) if worker["state"] == "alive")
+    yield _family("crawler_in_flight", "gauge", "URLs that are being asked.", [({}, float(flying))])
+    for noun, free in (found.get("free") or {}).items():
+        samples = [] if free is None else [({}, float(free))]
+        yield _family(f"crawler_store_free_{noun}", "gauge", f"Free {noun} of the store.", samples)
+
+
+def _family(name: str, kind: str, help: str, samples: Sequence[Sample]) -> str:
+    lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+    lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    pairs = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    whole = value.encode("utf-8", "replace").decode()  # a folder's name may hold what is no text
+    return whole.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)

@@ -1,0 +1,60 @@
+"""`crawler serve`: a crawl as a web page to leave open on a second screen, and its metrics for Prometheus.
+
+It reads a store and changes nothing. Whoever reaches its port can read all pages, so it listens on this machine alone
+unless it is told otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+from crawler import errors, settings
+from crawler.store.store import open_store
+from crawler.terminal import Add, flag
+from crawler.web import urls
+
+
+def commands(add: Add) -> None:
+    """`crawler serve`."""
+    example = "crawler serve /mnt/shared/crawl --port 8080, then open http://127.0.0.1:8080/ in a browser"
+    made = add("serve", "show a crawl as a web page, with metrics for Prometheus", run, example)
+    made.add_argument(
+        "--port",
+        type=flag(settings.whole(0, 65535)),
+        default=8080,
+        metavar="N",
+        help="default 8080; 0 is any that is free",
+    )
+    made.add_argument(
+        "--bind", type=_address, default="127.0.0.1", metavar="ADDRESS", help="where to listen (default 127.0.0.1)"
+    )
+    made.add_argument(
+        "--name",
+        type=_name,
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="another name of this machine that browsers may use; repeatable",
+    )
+
+
+def _address(given: str) -> str:
+    if not given.strip():  # to a socket that is every address there is
+        raise argparse.ArgumentTypeError("must be an address of this machine, or 0.0.0.0 for all of them")
+    return given
+
+
+def _name(given: str) -> str:
+    if not urls.is_host(given.lower()) or ":" in given:
+        raise argparse.ArgumentTypeError(f"{given!r} must be a host name such as crawl.example.org, without a port")
+    return given.lower()
+
+
+def run(options: argparse.Namespace) -> int:
+    """`crawler serve`."""
+    store = open_store(options.store)
+    from crawler.commands.serve.app import serve  # only now: no other command needs a server
+
+    serve(store, options.bind, options.port, {platform.node().lower(), options.bind.lower(), *options.name})
+    return errors.OVER

@@ -1,0 +1,236 @@
+"""What the web page of `serve` asks of a store, each as a JSON value; bounded, whatever the store holds.
+
+What comes from the web or from others' files is cut and made printable here; the page shows it as text alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from crawler import settings as config
+from crawler.commands import explain
+from crawler.commands.history import Outlook
+from crawler.commands.serve.counts import Census
+from crawler.crawl.logs import printable
+from crawler.errors import UsageError
+from crawler.fleet.members import ENDED
+from crawler.settings import Settings
+from crawler.store.records import links_of
+from crawler.store.store import Store
+from crawler.web import urls
+from crawler.web.reasons import REASONS, look_up
+
+ROWS = 50  # of a table at a time
+LONGEST = 2000  # characters of any text but a page's
+LINKS = 500  # of a record that are shown
+TEXT = 200_000  # characters of a page that are shown as text
+DRAWN = 1_000_000  # and as a page
+SEARCH = 1.0  # seconds that a search through refusals may take at a time
+PAST = 3  # machines that have ended and are shown
+SORTS = ("pages", "refusals", "host")
+NOUNS = {"pages": "links", "refusals": "errs"}
+# Of a page that is drawn, what makes a browser connect to others before any policy is asked: Chromium does so for a
+# frame that it will not load, for a link that is pressed, and for whatever `link` names.
+QUIET = re.compile(r"<(?=(?:a|area|base|form|i?frame|link|meta)\b)", re.IGNORECASE)
+
+Facts = dict[str, Any]
+Query = dict[str, str]
+
+
+class Html(str):
+    """A page's own text, which is handed on as it is."""
+
+    __slots__ = ()
+
+
+class Views:
+    """One store, as it is looked at."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.census = Census(store)
+        self._outlook = Outlook(store)
+
+    def now(self) -> Facts:
+        """How the crawl stands, and how it stood since this program began."""
+        found = self._outlook.look()
+        # The outlook keeps its points: what is noted with one is there at the next look too.
+        found["history"][-1].setdefault("refusals", sum(found["refusals"].values()))
+        return found
+
+    def in_short(self, found: Facts) -> Facts:
+        """The same without most of those who have ended: over weeks they become very many."""
+        past = [machine for machine in found["machines"] if machine["state"] == ENDED]
+        past.sort(key=lambda machine: str(machine["started"]), reverse=True)
+        return {
+            **found,
+            "machines": [machine for machine in found["machines"] if machine["state"] != ENDED] + past[:PAST],
+            "past": len(past),
+            "workers": [worker for worker in found["workers"] if worker["state"] != ENDED],
+        }
+
+    def hosts(self, query: Query) -> Facts:
+        """A part of the hosts that match a search, sorted by what each has; those not counted yet come last."""
+        search = query.get("search", "").strip().lower()
+        found = [host for host in self.census.hosts() if search in host]
+        counts = self.census.counts_of(found)
+        sort, up = _choice(query, "sort", SORTS), _choice(query, "order", ("down", "up")) == "up"
+        if sort == "host":
+            found.sort(reverse=up)
+        else:
+            column, unknown = SORTS.index(sort), math.inf if up else -1
+            found.sort(key=lambda host: counts[host][column] if host in counts else unknown, reverse=not up)
+        shown, place = _part(found, query)
+        rows = [{"host": host, **self.census.count(host)._asdict()} for host in shown]
+        return {**place, "rows": rows, "counted": self.census.counted, "known": len(self.census.hosts())}
+
+    def host(self, query: Query) -> Facts:
+        """A part of the pages or refusals of a host, in the order of their keys."""
+        host = query.get("host", "")
+        if not urls.is_host(host):
+            raise UsageError(f"there can be no host {host!r} in a store; choose one of the list")
+        noun = NOUNS[_choice(query, "what", tuple(NOUNS))]
+        keys, place = _part(self.store.keys(noun, host), query)
+        found = (self.store.found(noun, host, key) for key in keys)
+        rows = [_row(facts) for facts in found if facts is not None]
+        return {**place, "host": host, "rows": rows, **self.census.look(host)._asdict()}
+
+    def refusals(self, query: Query) -> Facts:
+        """Refusals for a reason, from where the last search ended; `after` is where this one did, None at the end."""
+        reason, after = query.get("reason", ""), query.get("after", "")
+        limit = time.monotonic() + SEARCH
+        rows: list[Facts] = []
+        meaning = _meaning(reason)
+        for host, key in self._refused_after(after):
+            refusal = self.store.found("errs", host, key)
+            if refusal and reason in ("", refusal.get("reason")):
+                rows.append(_row(refusal))
+            if len(rows) == ROWS or time.monotonic() > limit:
+                return {"rows": rows, "meaning": meaning, "after": f"{host}/{key}"}
+        return {"rows": rows, "meaning": meaning, "after": None}
+
+    def _refused_after(self, place: str) -> Iterator[tuple[str, str]]:
+        first, _, last = place.partition("/")
+        hosts = sorted(filter(urls.is_host, self.store.files.names("errs")))
+        for host in hosts[bisect_left(hosts, first) :]:
+            for key in self.store.keys("errs", host):
+                if host != first or key > last:
+                    yield host, key
+
+    def page(self, query: Query) -> Facts:
+        """The record and the text of a URL, or its refusal, or what else became of it."""
+        url = self._url(query)
+        record = self.store.record(url)
+        refusal = None if record else self.store.refusal(url)
+        facts: Facts = {"url": url, "host": urls.host(url), "key": urls.key(url), "record": None, "refusal": None}
+        if record:
+            links = links_of(record)
+            shown = [{"url": link, "asked": urls.is_safe(link)} for link in links[:LINKS]]
+            text = self.store.html(url)
+            facts |= {"record": _plain(record), "kind": _kind(record), "links": shown, "link_count": len(links)}
+            facts |= {"length": None if text is None else len(text), "text": Html((text or "")[:TEXT])}
+        elif refusal:
+            facts |= {"refusal": _plain(refusal), "meaning": _meaning(str(refusal.get("reason")))}
+        else:
+            told = explain.explain(self.store, query.get("url", ""))
+            facts |= {"state": told["state"], "why": told["why"]}
+        return facts
+
+    def drawn(self, query: Query) -> bytes:
+        """A page's text for a frame that may do nothing."""
+        text = (self.store.html(self._url(query)) or "")[:DRAWN]
+        return QUIET.sub("<x-", text).encode("utf-8", "replace")
+
+    def settings(self, query: Query) -> Facts:
+        """Each setting of the crawl, without its secrets."""
+        settings, plain = self.store.settings(), Settings()
+        names = [item.name for item in fields(Settings)]
+        rows = [
+            {
+                "name": name,
+                "value": config.show_safely(name, getattr(settings, name)),
+                "default": config.show_safely(name, getattr(plain, name)),
+                "help": config.HELP[name],
+            }
+            for name in names
+        ]
+        return {"rows": rows}
+
+    def _url(self, query: Query) -> str:
+        """The URL that is asked for, as a store has it: no other text becomes a name."""
+        given = query.get("url", "").strip()
+        if urls.is_safe(given) and (self.store.record(given) or self.store.refusal(given)):
+            return given
+        url = urls.spell(given, tracking=self.store.settings().tracking)
+        if url is None:
+            raise UsageError(f"{given[:LONGEST]!r} is no URL of a store: {urls.why_not(given)}")
+        return url
+
+
+def _choice(query: Query, name: str, allowed: tuple[str, ...]) -> str:
+    """One of a few words; the first if none is given."""
+    given = query.get(name, allowed[0])
+    if given not in allowed:
+        raise UsageError(f"{name} is {given!r}; it must be one of {', '.join(allowed)}")
+    return given
+
+
+def _part(items: list[str], query: Query) -> tuple[list[str], Facts]:
+    """The items of one part of a table, and which part it is."""
+    given = query.get("part", "0")
+    if not re.fullmatch("[0-9]{1,9}", given):
+        raise UsageError(f"part is {given!r}; it must be a whole number")
+    parts = max(math.ceil(len(items) / ROWS), 1)
+    part = min(int(given), parts - 1)
+    return items[part * ROWS : (part + 1) * ROWS], {
+        "part": part,
+        "parts": parts,
+        "size": ROWS,
+        "total": len(items),
+    }
+
+
+def _row(found: Facts) -> Facts:
+    """A record or a refusal in one line of a table."""
+    plain = _plain(found)
+    if "reason" in found:
+        return {name: plain.get(name) for name in ("url", "reason", "detail", "attempts", "when")}
+    names = ("url", "title", "status", "fetched", "depth", "bytes")
+    return {**{name: plain.get(name) for name in names}, "kind": _kind(found), "links": len(links_of(found))}
+
+
+def _meaning(reason: str) -> str:
+    return look_up(reason).meaning if reason in REASONS or reason.startswith("http-") else ""
+
+
+def _kind(record: Facts) -> str:
+    return "page" if record.get("sha224") else "sitemap" if record.get("sitemap") else "redirect"
+
+
+def _plain(found: Facts) -> Facts:
+    """What a file says in single values and short lists: anybody may have written it, and anything into it."""
+    kept = {name: value for name, value in found.items() if name != "links"}
+    return {name: _flat(value) for name, value in list(kept.items())[:50]}
+
+
+def _flat(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value[:20] if isinstance(item, str | int | float))
+    return value if isinstance(value, str | int | float | None) else "?"
+
+
+def clean(value: Any) -> Any:
+    """The same value with every text but a page's printable and not too long, and every number one of JSON."""
+    if isinstance(value, str):
+        return value if isinstance(value, Html) else printable(value[:LONGEST])
+    if isinstance(value, dict):
+        return {clean(str(name)): clean(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None

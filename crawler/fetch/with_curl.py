@@ -1,0 +1,291 @@
+"""Asking with libcurl: handles that stay with their host, so that connections do too."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections import OrderedDict
+from io import BytesIO
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+import pycurl
+
+from crawler.fetch.deadlines import Deadlines, Flight
+from crawler.fetch.request import (
+    DRAIN_BYTES,
+    DRAIN_SECONDS,
+    MAX_HEADER_LINE,
+    Answer,
+    Ask,
+    Judge,
+    Terms,
+    certificates,
+    fold,
+    worth_draining,
+)
+from crawler.web.addresses import is_public
+from crawler.web.page import Failure, Page
+
+Key = tuple[str, str, int, bool]
+_SUPPRESS_CONNECT_HEADERS = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl has no name for
+_STOP = 0  # returned by a callback: fewer bytes taken than given, which makes libcurl end the transfer
+
+_REASONS = {
+    pycurl.E_UNSUPPORTED_PROTOCOL: "bad-answer",  # the scheme was checked before, so this is HTTP/0.9
+    pycurl.E_URL_MALFORMAT: "bad-url",
+    pycurl.E_COULDNT_RESOLVE_HOST: "dns",
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: "bad-answer",
+    pycurl.E_HTTP2: "bad-answer",
+    pycurl.E_PARTIAL_FILE: "cut-short",
+    pycurl.E_OPERATION_TIMEDOUT: "timeout",
+    pycurl.E_BAD_CONTENT_ENCODING: "bad-coding",
+    pycurl.E_SSL_CONNECT_ERROR: "tls",
+    pycurl.E_SSL_CERTPROBLEM: "tls",
+    pycurl.E_SSL_CIPHER: "tls",
+    pycurl.E_PEER_FAILED_VERIFICATION: "tls",
+    pycurl.E_SSL_CACERT_BADFILE: "tls",
+    pycurl.E_SSL_ISSUER_ERROR: "tls",
+    pycurl.E_SSL_INVALIDCERTSTATUS: "tls",
+    pycurl.E_FILESIZE_EXCEEDED: "too-big",
+    100: "too-big",  # CURLE_TOO_LARGE, of the headers
+}
+# libcurl has one code for several things here; only its sentence tells them apart.
+_SENTENCES = (
+    ("Too large response headers", "too-big"),
+    ("chunk", "bad-answer"),
+    ("SSL_ERROR_SYSCALL", "connect"),
+    ("reset by peer", "connect"),
+    ("unexpected eof", "connect"),
+)
+
+
+class CurlFetcher:
+    """Asks with libcurl, from any number of threads at once."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._lock = Lock()
+        self._idle: OrderedDict[Key, list[_Handle]] = OrderedDict()
+        self._count = 0
+        self._closed = False
+        self._deadlines = Deadlines(terms.timeout)
+
+    def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
+        """Ask once; a kept connection that the server has closed meanwhile is replaced by libcurl itself."""
+        key = (ask.scheme, ask.host, ask.port, ask.guarded)
+        handle = self._take(key) or _Handle(self._terms)
+        try:
+            with self._deadlines.watch(handle.flight):
+                return handle.get(key, ask, judge)
+        finally:
+            self._give(key, handle)
+
+    def close(self) -> None:
+        """Close every idle connection; those in use are closed when their request ends."""
+        self._closed = True
+        self.let_go()
+        self._deadlines.close()
+
+    def let_go(self) -> None:
+        """Close every idle connection."""
+        with self._lock:
+            idle = [handle for handles in self._idle.values() for handle in handles]
+            self._idle.clear()
+            self._count = 0
+        for handle in idle:
+            handle.close()
+
+    def _take(self, key: Key) -> _Handle | None:
+        with self._lock:
+            if key in self._idle:
+                return self._pop(key)
+            # A used handle has the trusted certificates loaded already, which takes longer than a handshake.
+            return self._pop(next(iter(self._idle))) if self._idle and self._count >= self._terms.kept else None
+
+    def _give(self, key: Key, handle: _Handle) -> None:
+        with self._lock:
+            extra: _Handle | None = handle
+            if not self._closed:
+                self._idle.setdefault(key, []).append(handle)
+                self._idle.move_to_end(key)
+                self._count += 1
+                extra = self._pop(next(iter(self._idle))) if self._count > self._terms.kept else None
+        if extra:
+            extra.close()
+
+    def _pop(self, key: Key) -> _Handle:
+        handles = self._idle[key]
+        handle = handles.pop()
+        if not handles:
+            del self._idle[key]
+        self._count -= 1
+        return handle
+
+
+class _Handle:
+    """One libcurl handle with its connection, and what is known of the request that it is at."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.curl = pycurl.Curl()
+        self.flight = Flight()
+        self.key: Key | None = None
+        self.sent: tuple[str, ...] | None = None
+        self._set_up(terms)
+
+    def get(self, key: Key, ask: Ask, judge: Judge) -> Answer | Failure:
+        self._start(ask, judge)
+        moved = self.key != key
+        self.curl.setopt(pycurl.URL, ask.target)
+        if ask.headers != self.sent:
+            self.curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in ask.headers])
+            self.sent = ask.headers
+        if moved:
+            self._move(key, ask)
+        code, sentence = self._perform()
+        if moved:
+            self.curl.setopt(pycurl.FRESH_CONNECT, 0)
+        return self._outcome(code, sentence)
+
+    def close(self) -> None:
+        self.curl.close()
+
+    def _set_up(self, terms: Terms) -> None:
+        options: dict[int, Any] = {
+            pycurl.NOSIGNAL: 1,
+            pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
+            # The body is decoded by us: libcurl takes a gzip body that was cut off for a good one.
+            pycurl.HTTP_CONTENT_DECODING: 0,
+            pycurl.PATH_AS_IS: 1,
+            pycurl.MAXCONNECTS: 1,
+            pycurl.BUFFERSIZE: 128 << 10,  # most pages in one piece: each piece waits for the interpreter's lock
+            pycurl.TIMEOUT_MS: math.ceil(terms.timeout * 1000),
+            pycurl.CONNECTTIMEOUT_MS: math.ceil(terms.connect_timeout * 1000),
+            # In whole seconds and for silence at any time; a progress callback would be exact, but each call
+            # waits for the interpreter's lock: 40 % more time per page with 16 threads.
+            pycurl.LOW_SPEED_LIMIT: 1,
+            pycurl.LOW_SPEED_TIME: math.ceil(terms.first_byte),
+            pycurl.PROXY: terms.proxy or "",  # empty, not unset: the environment's would be taken
+            pycurl.NOPROXY: "",
+            _SUPPRESS_CONNECT_HEADERS: 1,
+            pycurl.SOCKOPTFUNCTION: self._on_socket,
+            pycurl.HEADERFUNCTION: self._on_header,
+            pycurl.WRITEFUNCTION: self._on_body,
+        }
+        trusted = certificates()
+        if trusted:
+            options[pycurl.CAINFO] = trusted
+        for option, value in options.items():
+            self.curl.setopt(option, value)
+
+    def _move(self, key: Key, ask: Ask) -> None:
+        """Settle what is the same for all requests of a host; an old connection is not used again."""
+        route: list[str] = []
+        if ask.route:
+            address, port = ask.route
+            route = [f"::[{address}]:{port}" if ":" in address else f"::{address}:{port}"]
+        self.curl.setopt(pycurl.CONNECT_TO, route)
+        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open if ask.guarded else None)
+        self.curl.setopt(pycurl.FRESH_CONNECT, 1)
+        self.key = key
+
+    def _start(self, ask: Ask, judge: Judge) -> None:
+        self.ask, self.judge = ask, judge
+        self.until = 0.0
+        self.lines: list[bytes] = []
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.verdict: Page | Failure | None = None
+        self.body = BytesIO()  # gives its bytes away without a copy
+        self.size = 0
+        self.opened = False
+        self.private = ""
+
+    def _perform(self) -> tuple[int, str]:
+        try:
+            self.curl.perform()
+        except pycurl.error as error:
+            return int(error.args[0]), str(error.args[-1])
+        return 0, ""
+
+    def _outcome(self, code: int, sentence: str) -> Answer | Failure:
+        ask = self.ask
+        if self.verdict:
+            return Answer(self.status, self.headers, self.verdict)
+        if self.flight.ended:
+            return ask.fail("timeout", "the time for this request is over")
+        if self.size > ask.limit and not ask.cut:
+            return ask.fail("too-big", f"more than {ask.limit} bytes")
+        if (code == 0 or self.size > ask.limit) and self.status:
+            body, self.body = self.body.getvalue(), BytesIO()  # a handle that waits for its host must not keep a page
+            return Answer(self.status, self.headers, None, body, code == 0)
+        if code == 0:
+            return ask.fail("cut-short", "the connection ended within the headers")
+        if self.private and not self.opened:
+            return ask.fail("private-address", self.private)
+        return ask.fail(self._reason(code, sentence), f"{sentence} (curl {code})")
+
+    def _reason(self, code: int, sentence: str) -> str:
+        if code in (pycurl.E_RECV_ERROR, pycurl.E_SSL_CONNECT_ERROR):
+            for part, reason in _SENTENCES:
+                if part in sentence:
+                    return "cut-short" if reason == "connect" and self.status else reason
+        return _REASONS.get(code) or ("cut-short" if self.status else "connect")
+
+    def _on_socket(self, number: int, _purpose: int) -> int:
+        self.flight.hold(number)
+        return pycurl.SOCKOPT_OK
+
+    def _on_header(self, line: bytes) -> int | None:
+        if self.status:
+            return None  # trailers
+        if len(line) > MAX_HEADER_LINE:
+            self.verdict = self.ask.fail("too-big", f"a header line of {len(line)} bytes")
+            return _STOP
+        self.lines.append(line)
+        return self._on_head() if line in (b"\r\n", b"\n") else None
+
+    def _on_head(self) -> int | None:
+        words = self.lines[0].split(None, 2)
+        status = int(words[1])  # libcurl has let only three digits through
+        if 100 <= status < 200 and status != 101:
+            self.lines.clear()
+            return None
+        self.status = status
+        self.headers = fold(_pairs(self.lines[1:-1]))
+        self.verdict = self.judge(self.ask, status, self.headers)
+        if self.verdict is None:
+            return None
+        self.until = monotonic() + DRAIN_SECONDS
+        return None if worth_draining(status, self.headers) else _STOP
+
+    def _on_body(self, chunk: bytes) -> int | None:
+        self.size += len(chunk)
+        if self.verdict:
+            return None if self.size <= DRAIN_BYTES and monotonic() < self.until else _STOP
+        self.body.write(chunk)
+        return None if self.size <= self.ask.limit else _STOP
+
+    def _open(self, _purpose: int, address: Any) -> Any:
+        """Make the socket for an address that libcurl is about to connect to, or refuse it."""
+        if not is_public(address.addr[0]):
+            self.private = address.addr[0]
+            return pycurl.SOCKET_BAD
+        self.opened = True
+        try:
+            return socket.socket(address.family, address.socktype, address.protocol)
+        except OSError:  # too many open files, say: libcurl tells what it could not do
+            return pycurl.SOCKET_BAD
+
+
+def _pairs(lines: list[bytes]) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for line in lines:
+        name, _, value = line.decode("latin-1").partition(":")
+        if name[:1] in " \t" and pairs:
+            pairs[-1] = (pairs[-1][0], pairs[-1][1] + " " + line.decode("latin-1").strip())
+        else:
+            pairs.append((name, value))
+    return pairs

@@ -1,0 +1,383 @@
+"""Asking with requests: its adapter and pools, on sockets that know the deadline of their request."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from io import BytesIO
+from queue import Empty, SimpleQueue
+from threading import Thread, local
+from time import monotonic
+from typing import Any
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import IncompleteRead, ProxyError, SSLError
+from urllib3.util.ssl_ import create_urllib3_context
+
+from crawler.fetch.deadlines import Deadlines, Flight
+from crawler.fetch.request import (
+    DRAIN_BYTES,
+    DRAIN_SECONDS,
+    MAX_HEADERS,
+    Answer,
+    Ask,
+    Judge,
+    Terms,
+    certificates,
+    fold,
+    worth_draining,
+)
+from crawler.web.addresses import is_public
+from crawler.web.page import Failure
+
+_BLOCK = 64 * 1024
+_FOREIGN = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
+# In this order: an error is what the first row says that fits anything in its chain of causes.
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (TimeoutError, "timeout"),
+    (requests.Timeout, "timeout"),
+    (ProxyError, "connect"),
+    (ssl.SSLEOFError, "connect"),
+    (ConnectionResetError, "connect"),
+    (SSLError, "tls"),
+    (ssl.SSLError, "tls"),
+    (http.client.RemoteDisconnected, "connect"),
+    (IncompleteRead, "cut-short"),
+    (http.client.IncompleteRead, "cut-short"),
+    (http.client.LineTooLong, "too-big"),
+    (http.client.HTTPException, "bad-answer"),
+    (ValueError, "bad-answer"),
+)
+
+
+class _Stop(Exception):
+    """A request that we end ourselves: the reason, then the detail."""
+
+
+class _Watch(local):
+    """The request that this thread is at: its deadlines, and what has come so far."""
+
+    ask: Ask
+    flight: Flight
+    end: float
+    connect_by: float
+    first_by: float
+    until: float
+    fresh: bool
+    counting: bool
+    got: int
+    ended: bool
+    answered: bool
+
+    def start(self, ask: Ask, terms: Terms) -> None:
+        now = monotonic()
+        self.ask, self.flight = ask, Flight()
+        self.end = now + terms.timeout
+        self.connect_by = min(self.end, now + terms.connect_timeout)
+        self.first_by = self.until = min(self.end, now + terms.first_byte)
+        self.again()
+
+    def again(self) -> None:
+        self.counting, self.got = True, 0
+        self.fresh = self.ended = self.answered = False
+
+    def left(self) -> float:
+        seconds = self.until - monotonic()
+        if seconds <= 0:
+            raise _Stop("timeout", "the time for this request is over")
+        return seconds
+
+    def count(self, size: int) -> None:
+        if not self.counting:
+            return
+        self.got += size
+        self.ended = not size
+        self.until = self.end
+        if self.got > MAX_HEADERS:
+            raise _Stop("too-big", f"more than {MAX_HEADERS} bytes of headers")
+
+
+_now = _Watch()
+
+
+class RequestsFetcher:
+    """Asks with requests, from any number of threads at once."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._deadlines = Deadlines(terms.timeout)
+        self._proxies = {"http": terms.proxy, "https": terms.proxy} if terms.proxy else {}
+        # Two, so that a connection made without the guard is never used by a request with it.
+        self._adapters = {guarded: _Adapter(terms.kept, terms.kept) for guarded in (True, False)}
+
+    def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
+        """Ask once; a kept connection that the server has closed meanwhile is replaced by a new one."""
+        _now.start(ask, self._terms)
+        with self._deadlines.watch(_now.flight):
+            return self._insist(ask, judge)
+
+    def _insist(self, ask: Ask, judge: Judge) -> Answer | Failure:
+        for _ in range(self._terms.kept + 1):
+            outcome = self._try(ask, judge)
+            # An old connection that broke before a byte came says nothing about the page.
+            if not isinstance(outcome, Failure) or outcome.reason != "connect" or _now.fresh or _now.got:
+                break
+            _now.again()
+        return outcome
+
+    def let_go(self) -> None:
+        """Close the connections that are kept open; those that are needed later are made anew."""
+        for adapter in self._adapters.values():
+            adapter.close()
+
+    def close(self) -> None:
+        """Close them for good."""
+        self.let_go()
+        self._deadlines.close()
+
+    def _try(self, ask: Ask, judge: Judge) -> Answer | Failure:
+        try:
+            response = self._adapters[ask.guarded].send(
+                _prepare(ask), stream=True, timeout=_now.left(), proxies=self._proxies
+            )
+            try:
+                return _read(ask, judge, response.raw)
+            finally:
+                response.raw.close()
+        except _Stop as stop:
+            return ask.fail(*stop.args)
+        except _FOREIGN as error:
+            return _failure(ask, error)
+
+
+def _prepare(ask: Ask) -> requests.PreparedRequest:
+    request = requests.PreparedRequest()
+    request.method, request.body = "GET", None
+    # Set, not prepared: prepare_url would spell it anew.
+    request.url = ask.target
+    request.headers = requests.structures.CaseInsensitiveDict(
+        (name, value.strip()) for name, _, value in (line.partition(":") for line in ask.headers)
+    )
+    return request
+
+
+def _read(ask: Ask, judge: Judge, raw: urllib3.HTTPResponse) -> Answer | Failure:
+    _now.counting, _now.answered = False, True
+    headers = fold(raw.headers.iteritems())
+    verdict = judge(ask, raw.status, headers)
+    if verdict:
+        if worth_draining(raw.status, headers):
+            _drain(raw)
+        return Answer(raw.status, headers, verdict)
+    body, whole = _body(raw, ask.limit)
+    if not whole and not ask.cut:
+        return ask.fail("too-big", f"more than {ask.limit} bytes")
+    return Answer(raw.status, headers, None, body, whole)
+
+
+def _body(raw: urllib3.HTTPResponse, limit: int) -> tuple[bytes, bool]:
+    """Return the body before decoding, and whether that is all of it."""
+    body = BytesIO()  # gives its bytes away without a copy
+    while body.tell() <= limit:
+        part = raw.read(min(_BLOCK, limit + 1 - body.tell()), decode_content=False)
+        if not part:
+            raw.release_conn()
+            return body.getvalue(), True
+        body.write(part)
+    return body.getvalue(), False
+
+
+def _drain(raw: urllib3.HTTPResponse) -> None:
+    _now.until = min(_now.end, monotonic() + DRAIN_SECONDS)
+    try:
+        _body(raw, DRAIN_BYTES)
+    except (_Stop, *_FOREIGN):
+        return  # the headers have settled the answer, and the connection is closed in any case
+
+
+def _failure(ask: Ask, error: BaseException) -> Failure:
+    if _now.flight.ended:
+        return ask.fail("timeout", "the time for this request is over")
+    causes = list(_causes(error))
+    rows = ((reason, cause) for kind, reason in _REASONS for cause in causes if isinstance(cause, kind))
+    reason, found = next(rows, ("connect", causes[-1]))
+    if reason == "connect" and _now.answered:
+        reason = "cut-short"
+    return ask.fail(reason, f"{type(found).__name__}: {found}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Give an error and what it wraps: both libraries hide the real one in arguments."""
+    yield error
+    inside = [getattr(error, "reason", None), error.__cause__, *error.args]
+    for cause in inside:
+        if isinstance(cause, BaseException):
+            yield from _causes(cause)
+
+
+class _Timed:
+    """The part of a socket that waits for the server: never longer than the request has left."""
+
+    def recv_into(self, *args: Any) -> int:
+        self.settimeout(_now.left())  # type: ignore[attr-defined]
+        _now.flight.hold(self.fileno())  # type: ignore[attr-defined]
+        size: int = super().recv_into(*args)  # type: ignore[misc]
+        _now.count(size)
+        return size
+
+
+class _Socket(_Timed, socket.socket):
+    pass
+
+
+class _TLSSocket(_Timed, ssl.SSLSocket):
+    pass
+
+
+class _Response(http.client.HTTPResponse):
+    """Python's reader of answers, without what it lets pass."""
+
+    def begin(self) -> None:
+        try:
+            super().begin()
+        except http.client.HTTPException as error:
+            if str(error).startswith("got more than"):
+                raise _Stop("too-big", str(error)) from error
+            raise
+        while 102 <= self.status < 200:  # it skips 100 alone, and takes early hints for the answer
+            self.headers = None  # type: ignore[assignment]
+            super().begin()
+        if _now.ended:  # it takes the headers so far for all of them
+            raise _Stop("cut-short", "the connection ended within the headers")
+        if _is_broken(self.headers):
+            raise http.client.HTTPException("a broken header")
+
+    def _get_chunk_left(self) -> int | None:
+        # It would throw away whatever stands where a chunk must end.
+        if self.chunk_left == 0:
+            if self._safe_read(2) != b"\r\n":  # type: ignore[attr-defined]
+                raise http.client.HTTPException("a chunk without an end")
+            self.chunk_left = None
+        left: int | None = super()._get_chunk_left()  # type: ignore[misc]
+        return left
+
+    def _read_next_chunk_size(self) -> int:
+        # int() would take "-1", which then means "read everything", and "1_0".
+        line = self.fp.readline(1024)
+        match = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\n]*)?\r?\n", line)
+        if not match:
+            self._close_conn()  # type: ignore[attr-defined]
+            raise http.client.IncompleteRead(b"") if not line else http.client.HTTPException("bad chunk size")
+        return int(match[1], 16)
+
+
+def _is_broken(headers: http.client.HTTPMessage) -> bool:
+    """Whether there are lines that are no headers, or two that contradict each other."""
+    is_odd = any("\0" in name + value for name, value in headers.items())
+    return bool(headers.defects) or is_odd or len(set(headers.get_all("location", ()))) > 1
+
+
+class _Connects(HTTPConnection):
+    """A connection that goes where the request's route says, and only to addresses that its guard allows."""
+
+    response_class = _Response
+
+    def connect(self) -> None:
+        _now.fresh, _now.counting, _now.until = True, False, _now.connect_by
+        super().connect()
+        _now.counting, _now.until = True, _now.first_by
+
+    def _new_conn(self) -> socket.socket:
+        ask = _now.ask
+        host, port = ask.route or (self._dns_host.strip("[]"), self.port)
+        found = _resolve(host, port)
+        allowed = [where for where in found if not ask.guarded or is_public(str(where[4][0]))]
+        if not allowed:
+            raise _Stop("private-address", str(found[0][4][0]))
+        return _connect(allowed)
+
+
+class _Secure(_Connects, HTTPSConnection):
+    pass
+
+
+class _PlainPool(HTTPConnectionPool):
+    ConnectionCls = _Connects
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _Secure
+
+
+class _Adapter(HTTPAdapter):
+    """The requests adapter with our connections and one TLS context for all of them."""
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **kwargs: Any) -> None:
+        self._tls = create_urllib3_context()
+        self._tls.sslsocket_class = _TLSSocket
+        self._tls.load_verify_locations(certificates())
+        super().init_poolmanager(connections, maxsize, block, ssl_context=self._tls, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
+        return manager
+
+    def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
+        place, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return place, {"ssl_context": self._tls}
+
+    def cert_verify(self, *_: Any) -> None:
+        """Leave it to the context; the certificates would be loaded again for each request here."""
+
+
+def _resolve(host: str, port: int) -> list[Any]:
+    """Return the addresses of a name; a look-up cannot be interrupted, so a slow one is left behind."""
+    answers: SimpleQueue[list[Any] | Exception] = SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except (OSError, UnicodeError) as error:
+            answers.put(error)
+
+    Thread(target=look_up, daemon=True).start()
+    try:
+        found = answers.get(timeout=_now.left())
+    except Empty:
+        raise _Stop("timeout", "the name did not resolve in time") from None
+    if isinstance(found, Exception):
+        raise _Stop("dns", str(found))
+    return found
+
+
+def _connect(allowed: list[Any]) -> socket.socket:
+    """Connect to the first address that answers; each has its part of the time."""
+    error: OSError = OSError("no address")
+    for tried, (family, kind, protocol, _, address) in enumerate(allowed):
+        sock = _Socket(family, kind, protocol)
+        try:
+            sock.settimeout(_now.left() / (len(allowed) - tried))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.settimeout(_now.left())
+            _now.flight.hold(sock.fileno())
+            return sock
+        except OSError as failed:
+            error = failed
+            sock.close()
+    raise _Stop("timeout" if isinstance(error, TimeoutError) else "connect", str(error))

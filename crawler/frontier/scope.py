@@ -1,0 +1,178 @@
+"""What the user named, and what follows from it.
+
+It sets the scope of the crawl, and so which links of a record are followed; it may be on a private network, and gets
+the user's headers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain, islice, repeat
+from typing import Any
+
+from crawler.fetch.request import is_secret
+from crawler.settings import Settings
+from crawler.store.records import depth_of, links_of
+from crawler.store.store import Store
+from crawler.web import addresses, urls
+from crawler.web.page import PRIORITY, Try
+
+LEVELS = 3  # of sitemaps that name sitemaps
+NAMED = 500  # sitemaps that one robots.txt may name
+REDIRECT = "redirect-"  # files of seeds that no user named: they widen the scope, and are trusted with nothing
+
+
+class Seeds:
+    """The seeds of a crawl as one worker knows them; `refresh` looks for new ones."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+        self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed, and what waited and may not
+        self._lock = threading.Lock()
+        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
+        self.narrow = settings.scope != "any"
+        self._public = tuple(line for line in settings.headers if not is_secret(line))
+        self._headers = settings.headers
+        self._origins: set[str] = set()  # the seeds' schemes and hosts, kept only when there are secrets to send
+        self._private: set[str] = set()
+        self._known: set[str] = set()
+        self._widened = 0  # how often the scope has grown: what was judged before does not count any more
+        # Pages of a site share most of their links.
+        self._judge_once = lru_cache(maxsize=8_192)(self._judge)
+
+    def refresh(self, freshen: bool = True) -> None:
+        """Learn the seeds that have come since, from a new listing: by an old scope, links would be lost for good."""
+        if freshen:
+            self.store.files.freshen("seeds")
+        for name, seeds in self.store.seeds(self._known):
+            self._known.add(name)
+            for url in seeds:
+                if self.narrow:
+                    self._add(url)
+                if not name.startswith(REDIRECT):
+                    self._trust(url)
+
+    def _trust(self, url: str) -> None:
+        host = urls.host(url)
+        if addresses.names_private(host):
+            self._private.add(host)
+        if self._public != self._headers:
+            # Who was named by http may be asked by https too; the other way round, secrets would travel in the open.
+            self._origins |= {f"https://{host}", urls.origin(url)}
+
+    def names(self, host: str) -> bool:
+        """Whether the user named this very host as one on a private network."""
+        return host in self._private
+
+    def headers_for(self, url: str) -> tuple[str, ...]:
+        """The user's headers that may go along with a request for this URL."""
+        return self._headers if urls.origin(url) in self._origins else self._public
+
+    def widen(self, seeds: Iterable[str]) -> None:
+        """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust.
+
+        So is what a sitemap lists that the user named. Around a single page there is nothing to widen, and a sitemap
+        may list very many.
+        """
+        for url in seeds if self.settings.scope not in ("any", "page") else ():
+            if self.scope.refuses(url) == "scope":
+                self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
+                self._add(url)
+
+    def _add(self, url: str) -> None:
+        self.scope.add(url)
+        self._widened += 1
+
+    def adopt(self, settings: Settings) -> None:
+        """Go by edited settings; what was judged before does not count any more."""
+        self.settings = settings
+        self.scope.go_by(settings.include, settings.exclude)
+        self._widened += 1
+
+    # ---- which links are followed
+
+    def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Try]:
+        """The links of a record that the crawl goes on with, as they are handed over.
+
+        A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
+        """
+        depth = depth_of(record) + (record.get("sha224") is not None)
+        if self._is_too_far(depth) or (self.settings.robots and "nofollow" in (record.get("robots") or ())):
+            return []
+        url, kind = str(record.get("url")), record.get("sitemap")
+        level = urls.sitemap_level(url)
+        if level and kind in (None, "index"):  # it is elsewhere, or it names others
+            named = filter(urls.is_safe, links_of(record))
+            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), hops))
+        wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
+        listed = zip(links_of(record), _priorities(record), strict=False)
+        entered = ((self._enter(link, wanted), priority) for link, priority in listed)
+        return [Try(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
+
+    def leave_out(self, task: Try) -> bool:
+        """Whether a waiting URL is not to be asked after all: the patterns may have been edited since it was found."""
+        rule = bars(self.scope, task)
+        if rule:
+            self._count(rule)
+        return rule is not None
+
+    def sitemaps(self, named: Iterable[str], host: str, depth: int) -> list[Try]:
+        """The sitemaps that a host's robots.txt names, as they are handed over."""
+        if not self.settings.sitemaps or self.settings.scope == "page" or self._is_too_far(depth):
+            return []
+        spelled = (urls.spell(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
+        return list(self._sitemaps(filter(None, spelled), host, depth, 1))
+
+    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, hops: int = 0) -> Iterator[Try]:
+        """Those on a domain that names them itself, or in scope; not excluded, and not named by too many others."""
+        home = urls.domain(host) or host
+        for link in links if level <= LEVELS else ():
+            near = urls.host(link) == host or urls.domain(urls.host(link)) == home
+            if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
+                yield Try(urls.as_sitemap(link, level), depth, hops=hops)
+
+    def _enter(self, link: str, wanted: bool) -> str | None:
+        """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""
+        plain, refused = self._judge_once(link, wanted, self._widened)
+        if plain != link:
+            self._count("session")
+        if refused in urls.TRAPS:
+            self._count(refused)
+        return plain if refused is None else None
+
+    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str, str | None]:
+        """A link without session ids, and what keeps it out: a record may name what could be no folder's name."""
+        if not urls.is_safe(link):
+            return link, "unsafe"
+        plain = urls.without_session(link) if "session" in self.settings.traps else link
+        return plain, self.scope.refuses(plain, despite=("scope",) if wanted else ())
+
+    def _count(self, rule: str) -> None:
+        with self._lock:
+            self.cut[rule] += 1
+
+    def _is_too_far(self, depth: int) -> bool:
+        return self.settings.depth is not None and depth > self.settings.depth
+
+
+def bars(scope: urls.Scope, task: Try) -> str | None:
+    """Which of the user's patterns keep a waiting URL from being asked: "include", "exclude", or None.
+
+    What the user named, and sitemaps, need no include; what hosts ask of each other is not judged. Of the scope nothing
+    is said: it may have grown elsewhere.
+    """
+    if urls.errand_of(task.url):
+        return None
+    is_named = task.depth == 0 or urls.sitemap_level(task.url) > 0
+    return scope.bars(urls.bare(task.url), despite=("include",) if is_named else ())
+
+
+def _priorities(record: Mapping[str, Any]) -> Iterator[int]:
+    """The priorities of a record's links, as a sitemap has them; for all that says nothing, the usual one."""
+    said = record.get("priorities")
+    tenths = said if isinstance(said, list) else ()
+    return chain((ten if ten in range(11) else PRIORITY for ten in tenths), repeat(PRIORITY))

@@ -1,0 +1,381 @@
+"""crawl.yaml: every setting with its default, its check and its one line of help.
+
+What all machines must agree on is here and lives in the store; what may differ per machine is a flag.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+import yaml
+
+from crawler import __version__
+from crawler.crawl.logs import masked
+from crawler.errors import UsageError
+from crawler.fetch.request import Terms, check_connect_to, check_header, check_proxy, is_secret
+from crawler.web import urls
+from crawler.web.page import FOLLOWED, LINK_KINDS
+
+Check = Callable[[Any], Any]
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def duration(value: Any) -> float:
+    """Seconds: 90, "90s", "1.5m", "2h", "1d"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e-\d+)?)([smhd]?)", str(value).strip())
+    if not found or isinstance(value, bool):
+        raise ValueError("must be a duration such as 30s, 5m, 2h or 1d")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def size(value: Any) -> int:
+    """Bytes: 4096, "512K", "10M", "1G"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", str(value).strip().upper())
+    if not found or isinstance(value, bool):
+        raise ValueError("must be a size such as 500K, 10M or 1G")
+    return int(float(found[1]) * BYTES[found[2]])
+
+
+def whole(least: int, most: int = 1 << 40) -> Check:
+    """A whole number within bounds."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)) or not least <= int(value) <= most:
+            raise ValueError(f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else ""))
+        return int(value)
+
+    return check
+
+
+def choice(*allowed: str) -> Check:
+    """One of a few words."""
+
+    def check(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError("must be one of " + ", ".join(allowed))
+        return str(value)
+
+    return check
+
+
+def yes_no(value: Any) -> bool:
+    """true or false, as YAML or as a word."""
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise ValueError("must be true or false")
+    return words[str(value).lower()]
+
+
+def text(value: Any) -> str:
+    """One line of text."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("must be one line of text")
+    return value.strip()
+
+
+def line(value: Any) -> str:
+    """One line of ASCII, as headers have it."""
+    if not text(value).isascii():
+        raise ValueError("must be one line of ASCII")
+    return text(value)
+
+
+def mime(value: Any) -> str:
+    """A content type, in lower case."""
+    if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", text(value)):
+        raise ValueError("must be a content type such as text/html")
+    return text(value).lower()
+
+
+def optional(check: Check) -> Check:
+    """As `check`, or null for none."""
+    return lambda value: None if value is None or value in ("null", "none") else check(value)
+
+
+def several(check: Check) -> Check:
+    """A list; a single value counts as a list of one."""
+
+    def check_all(value: Any) -> tuple[Any, ...]:
+        return tuple(check(item) for item in (value if isinstance(value, list | tuple) else [value]))
+
+    return check_all
+
+
+def by_pattern(check: Check) -> Check:
+    """A mapping from patterns of host names to values."""
+
+    def check_each(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be lines of `pattern: value`, such as `*.example.org: 5s`")
+        return {line(pattern).lower(): check(item) for pattern, item in value.items()}
+
+    return check_each
+
+
+def share(value: Any) -> float:
+    """A part of the whole: 0.1 or "10%"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value).strip())
+    part = float(found[1]) / (100 if found[2] else 1) if found and not isinstance(value, bool) else 0.0
+    if not 0 < part <= 1:
+        raise ValueError("must be a part of the whole such as 0.1 or 10%")
+    return part
+
+
+def regex(value: Any) -> str:
+    """A regular expression that compiles."""
+    try:
+        text(value)
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"must be a regular expression ({error})") from error
+    return str(value)
+
+
+def by(check: Callable[[str], object]) -> Check:
+    """A line of text that another part of the program understands."""
+
+    def check_text(value: Any) -> str:
+        check(line(value))
+        return line(value)
+
+    return check_text
+
+
+def setting(default: Any, check: Check, help: str, live: bool = False) -> Any:
+    """A field of Settings with its check and its line of help; `live`: machines at work take up edits of it."""
+    about = {"check": check, "help": help, "live": live}
+    return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration of a crawl."""
+
+    # What to crawl
+    scope: str = setting(
+        "any", choice("page", "prefix", "host", "domain", "any"), "how far from the seeds links are followed"
+    )
+    depth: int | None = setting(None, optional(whole(0)), "links away from a seed; null is no limit")
+    include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found", live=True)
+    exclude: tuple[str, ...] = setting((), several(regex), "do not ask URLs in which one of these is found", live=True)
+    order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
+    limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit", live=True)
+    max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit", live=True)
+    time_limit: float | None = setting(
+        None, optional(duration), "of each machine's run, from its start; null is no limit", live=True
+    )
+    types: tuple[str, ...] = setting(
+        ("text/html", "application/xhtml+xml"), several(mime), "content types that are kept"
+    )
+    follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
+    nofollow: bool = setting(False, yes_no, "leave out single links marked rel=nofollow")
+    sitemaps: bool = setting(True, yes_no, "read the sitemaps that robots.txt names")
+    traps: tuple[str, ...] = setting(
+        urls.TRAPS, several(choice(*urls.TRAPS)), "rules that keep the crawl out of endless sites"
+    )
+    tracking: tuple[str, ...] = setting(
+        urls.TRACKING, several(text), "query parameters that are dropped from every URL"
+    )
+    # Manners
+    delay: float = setting(
+        1.0, duration, "seconds from the end of one answer to the next request to its host", live=True
+    )
+    delays: Mapping[str, float] = setting(
+        {}, by_pattern(duration), "delay by host pattern (`*.example.org: 5s`); the first match counts", live=True
+    )
+    max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed", live=True)
+    max_share: float = setting(
+        0.1, share, "of its requests that a worker gives to one host while others wait", live=True
+    )
+    robots: bool = setting(True, yes_no, "obey robots.txt, X-Robots-Tag and the meta robots of pages")
+    user_agent: str = setting(
+        f"folder-crawler/{__version__}", line, "who we say we are; its first word is looked up in robots.txt"
+    )
+    retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass", live=True)
+    retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each", live=True)
+    # One request
+    fetcher: str = setting("curl", choice("curl", "requests"), "what asks")
+    timeout: float = setting(30.0, duration, "for a whole request")
+    connect_timeout: float = setting(10.0, duration, "for the connection")
+    first_byte: float = setting(20.0, duration, "until the answer begins")
+    max_size: int = setting(10 << 20, size, "bytes of a body after decompression; larger ones are refused")
+    headers: tuple[str, ...] = setting(
+        (), several(by(check_header)), "sent to the seeds' hosts only, but for Accept, Accept-Language, DNT and From"
+    )
+    proxy: str | None = setting(
+        None, optional(by(check_proxy)), "asks through this proxy; none is taken from the environment"
+    )
+    connect_to: tuple[str, ...] = setting(
+        (), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; empty HOST:PORT match all"
+    )
+    cookies: bool = setting(True, yes_no, "send a host the cookies that it has set; they are never written down")
+    allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
+    # The store and the machines
+    parser: str = setting("turbohtml", choice("turbohtml", "lexbor", "html5lib"), "what reads the pages")
+    durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
+    min_free: int = setting(64 << 20, size, "free bytes of the store below which machines pause", live=True)
+    min_inodes: int = setting(2000, whole(0), "free inodes of the store below which machines pause", live=True)
+    shards: int = setting(64, whole(1, 4096), "parts of all hosts; fixed once the store is made")
+    spread: str = setting(
+        "host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0"
+    )
+    pulse: float = setting(2.0, duration, "seconds between a worker's signs of life")
+    patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
+
+
+def names_somebody(settings: Settings) -> bool:
+    """Whether a host that is asked can find out whom to complain to: by an address in the user agent, or by From."""
+    return bool(re.search(r"https?://|\S@\S", settings.user_agent)) or any(
+        header.lower().startswith("from:") for header in settings.headers
+    )
+
+
+def terms(settings: Settings) -> Terms:
+    """The settings that concern one request."""
+    return Terms(
+        fetcher=settings.fetcher,
+        user_agent=settings.user_agent,
+        timeout=settings.timeout,
+        connect_timeout=settings.connect_timeout,
+        first_byte=settings.first_byte,
+        max_size=settings.max_size,
+        types=settings.types,
+        proxy=settings.proxy,
+        connect_to=settings.connect_to,
+        cookies=settings.cookies,
+        allow_private=settings.allow_private,
+    )
+
+
+def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
+    """The delay of a host: that of the first pattern that is it or matches it, or the longer one that it asks for."""
+    # An IPv6 address in brackets is no set of characters.
+    fits = (delay for pattern, delay in settings.delays.items() if pattern == host or fnmatchcase(host, pattern))
+    return max(next(fits, settings.delay), min(wanted, settings.max_delay))
+
+
+CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
+HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
+SECRETIVE = ("headers", "proxy")  # settings whose values are not for every eye
+FIXED = ("shards", "spread", "tracking")
+LIVE = tuple(item.name for item in fields(Settings) if item.metadata["live"])  # what may change while machines run
+
+
+def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The given settings with their checked values; a wrong or misspelt one stops with a sentence."""
+    return {name: check_one(name, value, where) for name, value in given.items()}
+
+
+def check_one(name: str, value: Any, where: str) -> Any:
+    """One setting's checked value."""
+    if name not in CHECKS:
+        near = difflib.get_close_matches(str(name), CHECKS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "the README and `STORE/crawl.yaml` list them"
+        raise UsageError(f"{where}: there is no setting {name!r}; {hint}")
+    try:
+        return CHECKS[name](value)
+    except ValueError as error:
+        said = "" if name in SECRETIVE else f" is {value!r}"
+        raise UsageError(f"{where}: {name}{said}: {error}") from None  # the error may hold the value
+
+
+def parse(data: str, where: str) -> dict[str, Any]:
+    """The settings in a YAML text, checked."""
+    try:
+        loaded = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise UsageError(f"{where} must be lines of `setting: value`, not a {type(loaded).__name__}")
+    return check(loaded, where)
+
+
+def check_together(settings: Settings) -> None:
+    """Stop at what no single setting can know."""
+    try:
+        terms(settings)
+    except ValueError as error:
+        raise UsageError(f"these settings do not go together: {error}") from error
+    if settings.max_per_host is not None and settings.spread == "url":
+        raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
+    if settings.delays and settings.spread == "url":
+        raise UsageError("delays needs spread: host, because one worker must keep a host's pace")
+    if settings.patience < 4 * settings.pulse:
+        raise UsageError(
+            f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
+        )
+
+
+def pair(given: str) -> tuple[str, Any]:
+    """KEY=VALUE of --set, the value read as YAML."""
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise UsageError(f"--set {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
+    try:
+        return name.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name.strip(), value
+
+
+def render(settings: Settings) -> str:
+    """crawl.yaml: all settings, so that a later version's defaults do not change a crawl that runs."""
+    lines = [
+        "# The settings of this crawl, the same for every machine. Machines at work take up edits of those that are\n"
+        "# marked as live within a minute; the others may be edited while no machine runs.\n"
+    ]
+    for item in fields(Settings):
+        value = getattr(settings, item.name)
+        mark = " (fixed)" if item.name in FIXED else " (live)" if item.name in LIVE else ""
+        lines.append(f"# {HELP[item.name]}{mark}\n")
+        if isinstance(value, tuple | Mapping):
+            plain = dict(value) if isinstance(value, Mapping) else list(value)
+            # Not sorted: of `delays` the first that fits counts.
+            flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20)
+            lines.append(f"{item.name}: {flow}")
+        else:
+            lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
+    return "".join(lines)
+
+
+def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:
+    """The names of the given settings whose value is not the stored one."""
+    return [name for name, value in given.items() if getattr(stored, name) != value]
+
+
+def has_secrets(settings: Settings) -> bool:
+    """Whether crawl.yaml holds what not everybody should read."""
+    return any(map(is_secret, settings.headers)) or masked(settings.proxy or "") != (settings.proxy or "")
+
+
+def show_safely(name: str, value: Any) -> str:
+    """A setting's value as a person would write it, but for its secrets."""
+    if name == "headers":
+        return show(tuple(f"{line.partition(':')[0]}: ***" if is_secret(line) else line for line in value))
+    return masked(show(value))
+
+
+def show(value: Any) -> str:
+    """A value as a person would write it."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(str, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int) and value and value % (1 << 20) == 0:
+        return f"{value >> 20}M"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _one_line(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{problem} in line {mark.line + 1}" if mark else str(problem)

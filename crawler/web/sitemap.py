@@ -1,0 +1,291 @@
+"""Sitemaps: from bytes to links in the order of their priority. Pure, streamed, and bounded whatever comes."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain
+from xml.parsers import expat
+
+from crawler.web.charset import BOMS, from_header, prescan
+from crawler.web.page import PRIORITY, Unreadable
+from crawler.web.urls import MAX_INPUT, TRACKING, spell
+
+__all__ = ["Sitemap", "Unreadable", "read"]
+
+# What the protocol allows in one file.
+MAX_BYTES = 50 * 1024 * 1024  # after decompression
+MAX_ENTRIES = 50_000
+# What no sitemap needs: an XML parser keeps every name and every open element, and a tag until it is whole.
+MAX_ELEMENTS = 2_000_000
+MAX_NAMES = 10_000
+MAX_DEPTH = 50
+MAX_TAG = 256 * 1024
+CHUNK = 64 * 1024
+SLICE = 4 * 1024  # of compressed bytes: little is copied however much comes out of them
+
+NEVER = -1e12  # seconds; older than any date that can be written
+_GZIP = b"\x1f\x8b"
+_STARTS = (*BOMS, (b"<\0", "utf-16le"), (b"\0<", "utf-16be"))
+_SPACE = "\ufeff \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Sitemap:
+    """What a sitemap names: pages (`urlset`, `text`) or other sitemaps (`index`), the most important first."""
+
+    kind: str
+    links: tuple[str, ...]
+    priorities: tuple[int, ...]  # of each link, in tenths
+    capped: bool  # there was more: beyond the limits, or behind something broken
+
+
+def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = frozenset(TRACKING)) -> Sitemap:
+    """Read what came from `url` as a sitemap of any kind, gzipped or not; Unreadable if it is none."""
+    found = _Found(url, tracking)
+    try:
+        found.take(_texts(body, content_type))
+        capped = False
+    except _Cut:
+        capped = True
+    if not found.kind:
+        raise Unreadable("no sitemap")
+    best: dict[str, int] = {}
+    for entry in sorted(found.entries, key=lambda entry: (-entry.priority, -entry.modified)):
+        best.setdefault(entry.link, entry.priority)
+    return Sitemap(found.kind, tuple(best), tuple(best.values()), capped)
+
+
+class _Cut(Exception):
+    """Nothing beyond this point is read; what came before counts."""
+
+
+# From bytes to text
+
+
+def _texts(body: bytes, content_type: str) -> Iterator[str]:
+    """Give the text in pieces, without what stands before its first character."""
+    charset = _charset(_head(body), content_type)
+    decoder = codecs.getincrementaldecoder(charset)("replace")
+    is_begun = False
+    for chunk in _bounded(_inflated(body) if body.startswith(_GZIP) else _chunks(body, CHUNK)):
+        text = decoder.decode(chunk)
+        text = text if is_begun else text.lstrip(_SPACE)
+        is_begun = is_begun or text != ""
+        yield text
+    yield decoder.decode(b"", final=True)
+
+
+def _head(body: bytes) -> bytes:
+    if not body.startswith(_GZIP):
+        return body[:1024]
+    try:
+        return zlib.decompressobj(wbits=31).decompress(body[:SLICE], 1024)
+    except zlib.error:
+        return b""
+
+
+def _charset(head: bytes, content_type: str) -> str:
+    """Return the codec: what the first bytes show, else what header or declaration say and the bytes do not belie."""
+    shown = next((name for start, name in _STARTS if head.startswith(start)), None)
+    said = from_header(content_type) or prescan(head) or "utf-8"
+    name = shown or ("utf-8" if said.startswith("utf-16") else said)
+    try:
+        return codecs.lookup(name).name  # a name of the standard's table, never a label from the web
+    except LookupError:
+        return "utf-8"
+
+
+def _chunks(body: bytes, size: int) -> Iterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+def _inflated(body: bytes) -> Iterator[bytes]:
+    """Give what is in all members of a gzip file; what stands behind the last one is padding."""
+    member = zlib.decompressobj(wbits=31)
+    for piece in _chunks(body, SLICE):
+        while piece:
+            try:
+                yield member.decompress(piece, CHUNK)
+            except zlib.error as error:
+                raise _Cut from error
+            piece = member.unused_data or member.unconsumed_tail
+            if member.eof and piece:
+                if not _GZIP.startswith(piece[:2]):
+                    return
+                member = zlib.decompressobj(wbits=31)
+    if not member.eof:
+        raise _Cut
+
+
+def _bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    room = MAX_BYTES
+    for chunk in chunks:
+        yield chunk[:room]
+        room -= len(chunk)
+        if room < 0:
+            raise _Cut
+
+
+# From text to entries
+
+
+@dataclass(slots=True)
+class _Entry:
+    link: str = ""
+    priority: int = PRIORITY
+    modified: float = NEVER
+
+
+# By the root's name: what it is, where its entries are, and which of their children has the address.
+_SHAPES = {
+    "urlset": ("urlset", ["urlset", "url"], "loc"),
+    "sitemapindex": ("index", ["sitemapindex", "sitemap"], "loc"),
+    "rss": ("urlset", ["rss", "channel", "item"], "link"),
+    "feed": ("urlset", ["feed", "entry"], "link"),
+}
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found so far, on a sitemap at `url`."""
+
+    url: str
+    tracking: Collection[str]
+    kind: str = ""
+    count: int = 0
+    entries: list[_Entry] = field(default_factory=list)
+
+    def take(self, texts: Iterator[str]) -> None:
+        """Take in a document of either form."""
+        first = next((text for text in texts if text), "")
+        if first.startswith("<"):
+            _Xml(self).take(chain([first], texts))
+        else:
+            self._lines(first, texts)
+
+    def add(self, entry: _Entry) -> None:
+        """Note an entry in its one spelling, if it has one and there is room."""
+        self.count += 1
+        if self.count > MAX_ENTRIES:
+            raise _Cut
+        link = spell(entry.link, self.url, self.tracking) if entry.link else None
+        if link is not None:
+            self.entries.append(replace(entry, link=link))
+
+    def _lines(self, rest: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            *lines, rest = re.split(r"[\r\n]+", rest + text)
+            self._addresses(lines)
+            rest = rest[: MAX_INPUT + 1]  # long enough to be no URL
+        self._addresses(re.split(r"[\r\n]+", rest))
+
+    def _addresses(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if line.strip(_SPACE)[:8].lower().startswith(("http://", "https://")):
+                self.kind = "text"
+                self.add(_Entry(line.strip(_SPACE)))
+
+
+class _Xml:
+    """Entries out of XML, whatever its namespace; elements of extensions (image:loc) are passed over."""
+
+    def __init__(self, found: _Found) -> None:
+        self.found = found
+        self.elements = 0
+        self.path: list[str] = []  # of the element that is open, by names without the root's prefix
+        self.prefix = ""
+        self.place: list[str] = []  # of entries: one of _SHAPES
+        self.address = ""
+        self.entry = _Entry()
+        self.text = ""
+        # The text is UTF-8 by now, whatever its declaration says.
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.EntityDeclHandler = self._declare
+
+    def take(self, texts: Iterable[str]) -> None:
+        """Parse a document; Cut where it is broken."""
+        fed = 0
+        try:
+            for text in texts:
+                piece = text.encode()
+                self.parser.Parse(piece, False)
+                fed += len(piece)
+                if fed - self.parser.CurrentByteIndex > MAX_TAG or len(self.parser.intern) > MAX_NAMES:
+                    raise _Cut
+            self.parser.Parse(b"", True)
+        except expat.ExpatError as error:
+            raise _Cut from error
+
+    def _declare(self, *_: object) -> None:
+        raise Unreadable("declares entities")  # to be expanded a billion times, or read from our disk
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self.elements += 1
+        if len(self.path) >= MAX_DEPTH or self.elements > MAX_ELEMENTS:
+            raise _Cut
+        if not self.path:
+            self._begin(name)
+        self.path.append(name.removeprefix(self.prefix))
+        if self.path == self.place:
+            self.entry = _Entry()
+        elif self.path[:-1] == self.place:
+            self.text = _href(attributes)
+            self.parser.CharacterDataHandler = self._hear
+
+    def _begin(self, root: str) -> None:
+        prefix, colon, name = root.rpartition(":")
+        if name not in _SHAPES:
+            raise Unreadable(f"no sitemap: its root is <{root[:50]}>")
+        self.prefix = prefix + colon
+        self.found.kind, self.place, self.address = _SHAPES[name]
+
+    def _hear(self, text: str) -> None:
+        self.text = (self.text + text)[: MAX_INPUT + 1]  # long enough to be no URL
+
+    def _end(self, _: str) -> None:
+        if self.path == self.place:
+            self.found.add(self.entry)
+        elif self.path[:-1] == self.place:
+            self.parser.CharacterDataHandler = None
+            self._note(self.path[-1], self.text.strip(_SPACE))
+        self.path.pop()
+
+    def _note(self, name: str, text: str) -> None:
+        if name == self.address:
+            self.entry.link = self.entry.link or text
+        elif name == "priority":
+            self.entry.priority = _tenths(text)
+        elif name in ("lastmod", "updated"):
+            self.entry.modified = _moment(text)
+
+
+def _href(attributes: dict[str, str]) -> str:
+    """Return an address as Atom writes it; other relations than the page itself are not meant."""
+    return attributes.get("href", "") if attributes.get("rel", "alternate") == "alternate" else ""
+
+
+def _tenths(text: str) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        return PRIORITY
+    return int(value * 10 + 0.5) if 0 <= value <= 1 else PRIORITY
+
+
+def _moment(text: str) -> float:
+    """Return when that was, if it is a W3C datetime of any precision."""
+    day = text + "-01-01"[len(text) - 4 :] if len(text) in (4, 7) else text
+    try:
+        moment = datetime.fromisoformat(day)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return NEVER
