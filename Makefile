@@ -1,5 +1,5 @@
 # Bare `make` lists the targets; each sets up what it needs first.
-#   make test ARGS="tests/test_urls.py -x"     make demo ARGS="--hosts 50 --pages 500"     make PYTHON=python3.13 test
+#   make test ARGS="tests/unit/web/test_urls.py -x"     make demo ARGS="--hosts 50 --pages 500"     make PYTHON=python3.13 test
 
 PYTHON ?= python3
 ARGS   ?=
@@ -32,20 +32,20 @@ tests = $(PYTEST) -n $(1) --dist worksteal $(2) $(ARGS) || { code=$$?; test $$co
 	printf '\n%d tests failed beside others; they run again alone:\n%s\n' "$$(echo "$$failed" | wc -l)" "$$failed"; \
 	$(AGAIN) --exitfirst; }
 
-test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
+test: $(READY) ## run the tests; ARGS="tests/unit/web/test_urls.py -x" goes to pytest
 	@$(call tests,6,)
 
 # pyenv shows one of its Pythons at a time; with their own folders in front all of them are seen.
 PYTHONS ?= 3.11 3.12 3.13 3.14
 PYENV   := $(subst $(eval) ,:,$(wildcard $(HOME)/.pyenv/versions/*/bin))
-UNIT    := urls traps addresses robots parse sitemap politeness cookies config rules files frontier shards store
+UNIT    := tests/shape/test_imports.py $(wildcard tests/unit/*/test_*.py) tests/unit/test_settings.py
 pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
 	@export PATH="$(PYENV:%=%:)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
 		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
 		echo "Python $$python: $$found" && \
 		$(BIN)/uv venv -q --clear --python $$found .pythons/$$python && \
 		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit && \
-		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT:%=tests/test_%.py) $(ARGS) || exit; done
+		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT) $(ARGS) || exit; done
 
 fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest
 	@$(call tests,4,-rs -m "fleet and not alone")
@@ -53,7 +53,7 @@ fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts
 
 mounts: $(READY) ## the fleet tests on every kind of mount, one at a time, then a table of what each gives (over an hour)
 	@$(PYTEST) -rs -m fleet --mounts $(KINDS) $(ARGS)
-	@$(BIN)/python tests/measure_mounts.py
+	@PYTHONPATH=tests $(BIN)/python tests/bench/measure_mounts.py
 
 bench: $(READY) ## beside other crawlers on the same pages (as root; ARGS="--quick --cases ac"), and operations per page
 	@$(BIN)/python -m pip install -qq --group bench
@@ -64,7 +64,7 @@ SECONDS ?= 120
 fuzz: $(READY) ## feed what reads strangers' bytes with bytes; SECONDS=300 for longer; finds and corpus are in .fuzz/
 	@$(BIN)/python -m pip install -qq --group fuzz
 	@mkdir -p .fuzz/corpus
-	@$(BIN)/python tests/fuzz.py -max_total_time=$(SECONDS) -timeout=30 -rss_limit_mb=2048 -max_len=70000 \
+	@$(BIN)/python tests/fuzz/fuzz.py -max_total_time=$(SECONDS) -timeout=30 -rss_limit_mb=2048 -max_len=70000 \
 		-artifact_prefix=.fuzz/ -print_final_stats=1 .fuzz/corpus
 
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict

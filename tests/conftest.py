@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import stores
 from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
-from kinds import KINDS
-from mounts import Mount
+from lab import stores
+from lab.machines.kinds import KINDS
+from lab.machines.mounts import Mount
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

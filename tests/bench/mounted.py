@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpus import Web
+from lab.machines.mounts import Mount, Sshfs
+from lab.machines.network import until
+from lab.operations import count, per_page, trace
 from measure import Cost, count_files, run
-from mount_network import until
-from mounts import Mount, Sshfs
-from operations import count, per_page, trace
 from servers import names, nginx
 from table import Row
 

@@ -15,8 +15,8 @@ import corpus
 import servers
 from contenders import Contender, Job, contenders, environment, log_of
 from corpus import Web
+from lab.operations import can_trace, count, per_page, trace
 from measure import Cost, run
-from operations import can_trace, count, per_page, trace
 from table import Row
 
 LIMIT = 900.0  # seconds after which a contender is ended

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from certificates import Authority
 from corpus import DOMAIN
+from lab.certificates import Authority
 
 INSIDE = "BENCH_INSIDE"
 NGINX = """

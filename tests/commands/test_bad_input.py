@@ -1,0 +1,324 @@
+"""Bad input gets one clear sentence and an exit code, no traceback, and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab.world import COMMAND, Links, crawler, world
+
+from crawler.commands import main
+
+USAGE, STORE = 2, 5
+
+
+def complaint(*args: str, code: int, stdin: str | None = None) -> str:
+    """What a command says when it stops: one sentence, named after the program."""
+    said = crawler(*args, code=code, stdin=stdin).strip()
+    assert said.startswith("crawler: "), said
+    assert len(said.splitlines()) == 1, said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small store that was crawled for real."""
+    with world(Links({"/": ["/a"], "/a": []}), tmp_path_factory.mktemp("crawled")) as w:
+        w.crawl("--depth", "3")
+        return w.root
+
+
+@pytest.fixture
+def store(crawled: Path, tmp_path: Path) -> Path:
+    """Such a store, for one test to spoil."""
+    return Path(shutil.copytree(crawled, tmp_path / "store"))
+
+
+@pytest.mark.parametrize(
+    ("seed", "hint"),
+    [
+        ("example.org", "https://example.org"),
+        ("ftp://example.org/", "http or https"),
+        ("http://", "http or https"),
+        ("http://../", "http or https"),
+        ("nonsense here", "http or https"),
+    ],
+)
+def test_what_is_not_a_url_is_named_and_nothing_is_made(tmp_path: Path, seed: str, hint: str) -> None:
+    said = complaint("run", str(tmp_path / "s"), "https://example.org/", seed, code=USAGE)
+    assert repr(seed) in said
+    assert hint in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_wrong_line_in_a_list_of_urls_is_named_with_its_number(tmp_path: Path) -> None:
+    said = complaint("run", str(tmp_path / "s"), "-i", "-", code=USAGE, stdin="https://example.org/\n\nwrong\n")
+    assert "line 3" in said
+    assert "'wrong'" in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_list_of_urls_may_begin_with_a_byte_order_mark_and_have_indented_comments(tmp_path: Path) -> None:
+    with world(Links({"/": [], "/2": []}), tmp_path) as w:
+        listed = tmp_path / "list.txt"
+        listed.write_bytes(b"\xef\xbb\xbfhttp://a.example/\n   # a comment\n  http://a.example/2\n")
+        w.run("-i", str(listed))
+        assert w.urls() == {"http://a.example/", "http://a.example/2"}
+
+
+def test_a_forgotten_store_is_a_question_of_usage() -> None:
+    assert "crawler run STORE https://example.org" in complaint("run", "https://example.org/", code=USAGE)
+
+
+def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "README").write_text("precious")
+    assert "no store of the demo" in complaint("demo", str(tmp_path / "project"), code=USAGE)
+    assert "no store of the demo" in complaint("demo", str(tmp_path / "project" / "README"), code=USAGE)
+    assert (tmp_path / "project" / "README").read_text() == "precious"
+    small = ("demo", str(tmp_path / "demo"), "--hosts", "3", "--pages", "9", "-j", "1")
+    assert "every page is there" in crawler(*small)
+    assert "every page is there" in crawler(*small), "an earlier demo makes room"
+
+
+def test_a_demo_may_be_larger_than_its_default() -> None:
+    options = main.read(["demo", "--pages", "40000", "--hosts", "3000"])
+    assert (options.pages, options.hosts) == (40_000, 3_000)
+
+
+@pytest.mark.parametrize("flags", [["--hosts", "0"], ["--pages", "x"], ["--serve", "99999"], ["--serve", "here"]])
+def test_a_demo_with_wrong_numbers_says_so(tmp_path: Path, flags: list[str]) -> None:
+    complaint("demo", str(tmp_path / "demo"), *flags, code=USAGE)
+
+
+def test_a_crawl_yaml_that_comes_with_a_copy_counts(tmp_path: Path, store: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for noun in ("htmls", "links", "crawl.yaml"):
+        (store / noun).rename(copy / noun)
+    assert "depth is 3" in complaint("run", str(copy), "--depth", "9", code=USAGE)
+    crawler("run", str(copy), "-q")
+    assert "depth: 3\n" in (copy / "crawl.yaml").read_text()
+
+
+def test_the_same_command_again_adds_nothing(tmp_path: Path) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        w.crawl()
+        before = sorted(path.name for path in (w.root / "seeds").iterdir())
+        w.crawl()
+        assert sorted(path.name for path in (w.root / "seeds").iterdir()) == before
+
+
+def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        w.flags = []
+        printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
+        assert "refused: http://127.0.0.1:9/ (bad-port" in printed
+
+
+def test_a_new_store_needs_a_url(tmp_path: Path) -> None:
+    assert "at least one URL" in complaint("run", str(tmp_path / "s"), code=USAGE)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_mount_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    assert "is the mount there?" in complaint("run", str(tmp_path / "gone" / "s"), "https://example.org/", code=STORE)
+    assert "is the mount there?" in complaint("status", str(tmp_path / "gone"), code=STORE)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not Path("/proc/sys").exists(), reason="needs a folder that even root cannot write"
+)
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    said = complaint("run", "/proc/sys/store" if os.geteuid() == 0 else "/store", "https://example.org/", code=STORE)
+    assert "store" in said
+
+
+def test_a_file_where_the_store_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command in (["run", str(tmp_path / "file"), "https://example.org/"], ["status", str(tmp_path / "file")]):
+        assert "is a file, not a folder" in complaint(*command, code=STORE)
+
+
+def test_a_file_where_a_folder_of_the_store_should_be_is_named(store: Path) -> None:
+    (store / "workers").rename(store / "elsewhere")
+    (store / "workers").write_text("")
+    said = complaint("run", str(store), code=STORE)
+    assert f"{store}/workers" in said
+
+
+def test_a_folder_with_other_things_is_no_place_for_a_store(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    said = complaint("run", str(tmp_path), "https://example.org/", code=STORE)
+    assert "thesis.tex" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_is_no_store_has_no_status(tmp_path: Path) -> None:
+    assert "is not a store" in complaint("status", str(tmp_path), code=STORE)
+    assert "is not a store" in complaint("rehydrate", str(tmp_path), code=STORE)
+
+
+@pytest.mark.parametrize("line", ["format: 1", "spelling: 1"])
+def test_a_store_of_another_version_is_left_alone(store: Path, line: str) -> None:
+    readme = store / "README"
+    readme.write_text(readme.read_text().replace(line, line[:-1] + "99"))
+    for command in ("run", "status", "rehydrate"):
+        said = complaint(command, str(store), code=STORE)
+        assert "99" in said
+        assert "version" in said
+
+
+@pytest.mark.parametrize(
+    ("broken", "names"),
+    [
+        ("depth: [3", "not valid YAML"),
+        ("- a\n- b\n", "setting: value"),
+        ("dpeth: 3\n", "did you mean 'depth'"),
+        ("depth: deep\n", "depth is 'deep'"),
+        ("delay: soon\n", "duration"),
+        ("scope: planet\n", "page, prefix, host, domain, any"),
+        ("exclude: ['(']\n", "regular expression"),
+    ],
+)
+def test_a_broken_crawl_yaml_is_named_with_what_is_wrong(store: Path, broken: str, names: str) -> None:
+    (store / "crawl.yaml").write_text(broken)
+    for command in ("run", "rehydrate"):
+        said = complaint(command, str(store), code=USAGE)
+        assert "crawl.yaml" in said
+        assert names in said
+    assert names in crawler("status", str(store)), "how it stands is told all the same"
+
+
+def test_a_missing_crawl_yaml_is_named(store: Path) -> None:
+    (store / "crawl.yaml").unlink()
+    assert "crawl.yaml is missing" in complaint("run", str(store), code=STORE)
+
+
+def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None:
+    path = store / "crawl.yaml"
+    path.write_text(path.read_text().replace("shards: 64", "shards: 32"))
+    said = complaint("run", str(store), code=USAGE)
+    assert "shards cannot change" in said
+    assert "64" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (["--depth", "5"], ["depth is 3", "5 was asked for"]),
+        (["-s", "robots=false"], ["robots is true", "false was asked for"]),
+        (["--no-robots"], ["robots is true", "false was asked for"]),
+        (["--exclude", "x"], ["exclude is []", "[x] was asked for"]),
+        (["-w", "2m"], ["delay is 0.01", "120 was asked for"]),
+    ],
+)
+def test_a_later_flag_that_contradicts_the_store_names_both_values(
+    store: Path, flags: list[str], names: list[str]
+) -> None:
+    said = complaint("run", str(store), *flags, code=USAGE)
+    assert all(name in said for name in names), said
+
+
+def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welcome(store: Path) -> None:
+    crawler("run", str(store), "--depth", "3", "-w", "10e-3", "-j", "1", "-t", "2", "--time-limit", "1h", "-q")
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (["--dpeth", "3"], "--dpeth"),
+        (["--depth", "-1"], "-1"),
+        (["--depth", "much"], "'much'"),
+        (["-s", "dpeth=3"], "did you mean 'depth'"),
+        (["-s", "depth"], "KEY=VALUE"),
+        (["--time-limit", "soon"], "'soon'"),
+        (["--max-size", "10X"], "'10X'"),
+        (["-j", "0"], "'0'"),
+        (["--connect-to", "here"], "HOST:PORT:ADDR:PORT"),
+        (["-H", "no colon"], "Name: value"),
+        (["--proxy", "nowhere"], "proxy"),
+        (["-c", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["-i", "/nowhere.txt"], "/nowhere.txt"),
+        (["--log-file", "/nowhere/log"], "/nowhere/log"),
+        (["--proxy", "socks5://127.0.0.1:1080", "-s", "fetcher=requests"], "requests"),
+        (["--proxy", "http://127.0.0.1:1", "--connect-to", "::127.0.0.1:1"], "proxy"),
+        (["-s", "patience=1s"], "patience"),
+        (["-U", "Bööt/1"], "ASCII"),
+        (["-s", "spread=url", "--max-per-host", "3"], "max_per_host needs spread: host"),
+    ],
+)
+def test_a_wrong_flag_is_named_and_nothing_is_made(tmp_path: Path, flags: list[str], names: str) -> None:
+    said = complaint("run", str(tmp_path / "s"), "https://example.org/", *flags, code=USAGE)
+    assert names in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_an_unknown_command_is_a_question_of_usage() -> None:
+    assert "crawl" in complaint("crawl", "x", code=USAGE)
+    complaint(code=USAGE)
+
+
+def test_settings_may_come_from_a_file_and_flags_count_more(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("depth: 7\ndelay: 0.01\nmax_size: 5M\n")
+    with world(Links({"/": []}), tmp_path) as w:
+        w.run(*w.web.seeds(), "-c", str(tmp_path / "settings.yaml"), "--depth", "2", quick=False)
+        made = (w.root / "crawl.yaml").read_text()
+    assert "depth: 2\n" in made
+    assert "delay: 0.01\n" in made
+    assert "max_size: 5242880\n" in made
+
+
+def test_robots_that_are_not_obeyed_are_warned_of(tmp_path: Path) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        assert "robots.txt is not obeyed" in w.crawl("--no-robots")
+        assert all(request.path != "/robots.txt" for request in w.log)
+
+
+def test_a_closed_pipe_is_no_error(store: Path) -> None:
+    command = " ".join([*COMMAND, "status", str(store), "--json"])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | true"], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_private_hosts_are_refused_unless_the_user_named_them(tmp_path: Path) -> None:
+    with world(Links({"/": []}), tmp_path) as w:
+        w.flags = []
+        inside = f"http://127.0.0.1:{w.port}/"
+        w.run(inside)  # a seed that names a private address allows that host
+        assert [record["status"] for record in w.records()] == []  # this web knows no such host: it answers 404
+        assert w.records("errs")[0]["reason"] == "http-404"
+        w.root = tmp_path / "second"
+        w.run(f"http://localhost.localdomain:{w.port}/")
+        assert w.records("errs")[0]["reason"] in ("private-address", "dns")
+
+
+def test_names_and_lines_that_are_not_ours_are_passed_over(tmp_path: Path) -> None:
+    with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
+        short = ("-s", "patience=3s")  # one of the names is a worker's, who never comes
+        w.run("--depth", "3", *short, *w.web.seeds())
+        before = {path.name for path in tmp_path.iterdir()}
+        for folder in ("links", "errs", "htmls", "robots"):
+            for name in (b"\xff\xfe", b"A.EXAMPLE", b"with space", b"-x", "häuser".encode()):
+                Path(os.fsdecode(os.fsencode(w.root / folder) + b"/" + name)).mkdir()
+        for folder in ("workers", "shards", "seeds"):
+            for name in (b"\xff@\xfe", b"x@1.\xff", b"@", b"999@x"):
+                Path(os.fsdecode(os.fsencode(w.root / folder) + b"/" + name)).write_bytes(b"http://../x\n")
+        hosts = ["..", ".", "", "A.EXAMPLE", "a" * 300, "x\0y", "-x", "a.example.", "[::1]x", "a.example:0"]
+        (w.root / "frontier" / "000" / "hand-made.1").write_text(
+            "".join(f"0\t0\t0\thttp://{host}/planted\n" for host in hosts) + "0\t0\t0\thttp://a.example/b\n"
+        )
+        w.run(*short)
+        assert {path.name for path in tmp_path.iterdir()} == before
+        assert w.urls() | w.urls("errs") == {w.web.url("/"), w.web.url("/a"), w.web.url("/b")}
+        crawler("status", str(w.root), "-v")
+        crawler("rehydrate", str(w.root))
+        w.run(*short)

@@ -1,0 +1,388 @@
+"""An operator's word to machines at work (stop, pause, resume, add), and what status tells of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
+
+from crawler import Store, errors
+from crawler.commands import run
+from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.web import TreeWeb
+from crawler.crawl.logs import many
+from crawler.crawl.start import begin
+from crawler.fleet import control, members
+from crawler.fleet.heartbeats import Pulse
+from crawler.fleet.members import Rate
+from crawler.settings import Settings, check
+from crawler.store.mount import Files
+
+HERE = ["-j", "1", "-t", "2"]
+SLOW = ["-w", "10", *HERE]
+WEB = TreeWeb(hosts=12, fanout=3, depth=5)  # so slowly, this takes five minutes: it cannot be over too soon
+LONG = 240.0  # seconds that a busy computer may take for anything
+
+
+@contextmanager
+def machines(w: World, count: int, *args: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many machines at work on one store, slowly."""
+    with none_left(w.start(*w.web.seeds(), *SLOW, *args)) as running:
+        wait_for(lambda: (w.root / "README").exists(), LONG)
+        running += [w.start(*SLOW, *args) for _ in range(count - 1)]
+        wait_for(lambda: states(w) == ["alive"] * count, LONG)
+        yield running
+
+
+@contextmanager
+def none_left(process: subprocess.Popen[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that do not outlive the test; more may be added."""
+    running = [process]
+    try:
+        yield running
+    finally:
+        for process in running:
+            for pid in [process.pid, *workers_of(process)]:
+                kill(pid)
+            process.communicate()
+
+
+def look(w: World) -> members.Roster:
+    """What status goes by, without a process for each look."""
+    return members.look(Files(w.root), Settings(patience=6.0), again=False)
+
+
+def states(w: World) -> list[str]:
+    return [machine["state"] for machine in look(w).machines]
+
+
+def hurry(w: World) -> None:
+    """Let the next run be a quick one."""
+    settings = w.root / "crawl.yaml"
+    settings.write_text(re.sub("^delay: .*$", "delay: 0.01", settings.read_text(), flags=re.MULTILINE))
+
+
+def words(w: World) -> set[str]:
+    """What is in workers/ besides pulses."""
+    return {path.name for path in (w.root / "workers").glob("[!.]*") if "@" not in path.name}
+
+
+def told(w: World, command: str, *args: str, code: int = 0) -> str:
+    return crawler(command, str(w.root), *args, code=code)
+
+
+def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_crawl(tmp_path: Path) -> None:
+    with world(WEB, tmp_path) as w, machines(w, 3) as running:
+        w.until(3)
+        said = told(w, "stop")
+        assert "told 3 machines to stop" in said
+        assert "3 machines have ended in good order" in said
+        for process in running:
+            assert "told to stop" in end(process, 3, LONG)
+        assert {path.name.split("@")[1] for path in (w.root / "shards").iterdir()} == {"free"}
+        assert words(w) == set()
+        assert w.waiting()
+        hurry(w)
+        w.run()
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}
+
+
+def test_a_word_to_a_machine_of_old_does_not_hurt_a_later_run_and_is_removed_in_time(tmp_path: Path) -> None:
+    with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
+        w.crawl()
+        workers = w.root / "workers"
+        for name in ("00000001.stop", "00000001.machine", "00000002.stop"):
+            (workers / name).write_text("")
+        long_ago = time.time() - 2 * control.LITTER
+        for name in ("00000001.stop", "00000001.machine"):
+            os.utime(workers / name, (long_ago, long_ago))
+        w.run(w.web.url("/later"))
+        assert w.urls("errs") == {w.web.url("/later")}, "it went on to the end"
+        assert words(w) == {"00000002.stop"}, "its machine may still come back"
+
+
+@pytest.fixture
+def resting(tmp_path: Path) -> Path:
+    """A store that nobody is at work on, with a URL that waits."""
+    root = tmp_path / "store"
+    begin(root, {"shards": 4}, ["https://example.org/"], "me", lambda _: None)
+    control.withdraw(Files(root), "me")
+    return root
+
+
+def test_with_nobody_at_work_there_is_nothing_to_stop(resting: Path) -> None:
+    assert "nobody is at work" in crawler("stop", str(resting))
+    assert list((resting / "workers").iterdir()) == []
+
+
+def test_a_machine_whose_workers_have_not_started_yet_is_told_too(tmp_path: Path) -> None:
+    with world(WEB, tmp_path) as w:
+        process = w.start(*w.web.seeds(), *SLOW)
+        with none_left(process):
+            wait_for(lambda: any(name.endswith(".machine") for name in words(w)), LONG)
+            os.kill(process.pid, signal.SIGSTOP)  # most likely before any of its workers runs
+            stopping = subprocess.Popen([*COMMAND, "stop", str(w.root)], stdout=subprocess.PIPE, text=True)
+            wait_for(lambda: any(name.endswith(".stop") for name in words(w)), LONG)
+            os.kill(process.pid, signal.SIGCONT)
+            end(process, 3, LONG)
+            assert "told 1 machine to stop" in end(stopping, seconds=LONG)
+            assert words(w) == set()
+
+
+def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "1") as running:
+        w.until(6)
+        # In this process, because that is quicker than the crawl.
+        assert "1 machine stops asking" in control.pause(Store(w.root))
+        rest(w)
+        assert "paused already" in told(w, "pause")
+        asked, before = len(w.log), beats(w)
+        running.append(w.start("-w", "1", *HERE))
+        wait_for(lambda: len(beats(w)) == 2 and all(beats(w)[id] > beat + 3 for id, beat in before.items()), LONG)
+        assert w.status()["paused"] is True
+        assert "paused" in told(w, "status")
+        assert len(w.log) == asked, "nobody was asked"
+        assert "2 machines go on" in told(w, "resume")
+        assert "not paused" in told(w, "resume")
+        for process in running:
+            printed = end(process, seconds=LONG)
+            assert "paused: no host is asked until `crawler resume" in printed
+            assert "going on" in printed
+        assert w.differences() == []
+        assert asked_twice(w.log) == {}
+
+
+def beats(w: World) -> dict[str, int]:
+    """How often each worker has shown a sign of life."""
+    found = [Pulse.of(path.name) for path in (w.root / "workers").glob("[!.]*")]
+    return {pulse.id: pulse.beat for pulse in found if pulse}
+
+
+def rest(w: World) -> None:
+    """Wait until all workers have seen that the crawl is paused, and have nothing in flight."""
+    before = beats(w)
+    wait_for(lambda: all(beats(w)[id] > beat + 3 for id, beat in before.items()), LONG)
+    wait_for(lambda: not sum(worker["flying"] for worker in look(w).workers), LONG)
+
+
+def test_a_paused_machine_obeys_stop_and_ctrl_c(tmp_path: Path) -> None:
+    with world(WEB, tmp_path) as w, machines(w, 2) as running:
+        told(w, "pause")
+        rest(w)
+        running[0].send_signal(signal.SIGINT)
+        end(running[0], 3, LONG)
+        assert "told 1 machine to stop" in told(w, "stop")
+        end(running[1], 3, LONG)
+        assert words(w) == {"pause"}
+        assert "nobody is at work" in told(w, "resume")
+        assert words(w) == set()
+
+
+def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_path: Path) -> None:
+    news = {"http://b.example/": ["http://b.example/2"], "http://b.example/2": []}
+    web = Links({"/": ["/a", "http://b.example/"], "/a": [], **news})
+    with world(web, tmp_path) as w:
+        given = {"connect_to": f"::127.0.0.1:{w.port}", "delay": 0.1, "pulse": 0.5, "scope": "host"}
+        begin(w.root, check(given, "test"), web.seeds(), "me", lambda _: None)
+        control.withdraw(Files(w.root), "me")
+        control.pause(Store(w.root))  # so that it cannot be over before we have added
+        process = w.start(*HERE, quick=False)
+        with none_left(process):
+            wait_for(lambda: states(w) == ["alive"], LONG)
+            listed = tmp_path / "list.txt"
+            listed.write_text("# more\nhttp://b.example/\n")
+            said = told(w, "add", web.url("/gone"), "-i", str(listed))
+            assert said.startswith("2 URLs added; 1 machine is at work, but paused")
+            told(w, "resume")
+            end(process, seconds=LONG)
+        assert w.urls() == set(web.pages)
+        assert w.urls("errs") == {web.url("/gone")}
+        assert asked_twice(w.log) == {}
+
+
+def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> None:
+    web = Links({"/": [], "/later": ["/found"], "/found": []})
+    with world(web, tmp_path) as w:
+        w.crawl()
+        added = told(w, "add", web.url("/later"), web.url("/"))
+        assert added == (
+            f"2 URLs added (1 of them settled before); nobody is at work; `crawler run {w.root}` goes on\n"
+        )
+        assert "nothing is new" in told(w, "add", web.url("/later"), web.url("/"))
+        assert w.status()["waiting"] == 2
+        w.run()
+        assert w.urls() == set(web.pages)
+        assert asked_twice(w.log) == {}
+
+
+def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Path) -> None:
+    # Whoever takes them up (the run that is about to end, or the next one), each is asked once.
+    web = Links({"/": [], **{f"/{number}": [] for number in range(3)}})
+    with world(web, tmp_path) as w:
+        process = w.start(*w.web.seeds())
+        w.until(2)
+        for number in range(3):
+            assert "1 URL added" in told(w, "add", web.url(f"/{number}"))
+        end(process, seconds=LONG)
+        w.run()
+        assert w.urls() == set(web.pages)
+        assert asked_twice(w.log) == {}
+
+
+def test_what_is_not_a_url_is_not_added(resting: Path) -> None:
+    for args, hint in (
+        (["example.org"], "https://example.org"),
+        (["https://example.org/2", "ftp://example.org/"], "'ftp://example.org/'"),
+        (["-i", "-"], "line 2: 'wrong'"),
+        ([], "nothing to add"),
+    ):
+        said = crawler("add", str(resting), *args, code=2, stdin="https://example.org/3\nwrong\n").strip()
+        assert said.startswith("crawler: ")
+        assert hint in said
+        assert len(said.splitlines()) == 1
+    assert len(list((resting / "seeds").iterdir())) == 1, "nothing was added"
+
+
+def test_a_folder_that_is_no_store_is_named(tmp_path: Path) -> None:
+    assert "does not exist" in crawler("stop", str(tmp_path / "nowhere"), code=5)
+    assert "is not a store" in crawler("pause", str(tmp_path), code=5)
+    assert "is not a store" in crawler("add", str(tmp_path), "https://example.org/", code=5)
+    assert list(tmp_path.iterdir()) == []
+    assert "crawler add STORE https://" in crawler("add", "https://example.org/", code=2)
+
+
+def test_a_machine_that_hangs_is_silent_and_obeys_when_it_wakes_up(tmp_path: Path) -> None:
+    with world(WEB, tmp_path) as w, machines(w, 1, "-s", "patience=6") as (process,):
+        pids = [process.pid, *workers_of(process)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: states(w) == ["silent"], LONG)
+        found = w.status()
+        assert [worker["state"] for worker in found["workers"]] == ["silent"]
+        assert found["workers"][0]["age"] >= 6
+        assert found["rate"] == 0
+        text = told(w, "status")
+        assert re.search(r"^machines +0   1 silent$", text, re.MULTILINE)
+        assert re.search(r"^machine \w+ on .*: 1 worker, silent, seen \d+ s ago$", text, re.MULTILINE)
+        assert "is silent" in told(w, "stop")
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        end(process, 3, LONG)
+        assert words(w) == set()
+
+
+def test_status_for_scripts_has_machines_workers_rate_and_pause(tmp_path: Path) -> None:
+    with world(WEB, tmp_path) as w, machines(w, 2) as running:
+        wait_for(lambda: any(worker["rate"] for worker in look(w).workers), LONG)
+        found = w.status()
+        assert {"store", "pages", "redirects", "retries", "bytes", "cut", "refusals", "waiting"} <= found.keys()
+        assert {"busiest", "paused", "rate", "machines", "workers"} <= found.keys()
+        ids = {machine["id"] for machine in found["machines"]}
+        assert {worker["machine"] for worker in found["workers"]} == ids
+        for member in [*found["machines"], *found["workers"]]:
+            assert {"id", "name", "state", "age", "rate", "pages", "waiting", "flying", "shards"} <= member.keys()
+        text = told(w, "status")
+        assert (
+            len(re.findall("^machine ", text, re.MULTILINE)) == len(re.findall("^  worker ", text, re.MULTILINE)) == 2
+        )
+        told(w, "stop")
+        for process in running:
+            end(process, 3, LONG)
+
+
+def test_status_shows_many_workers_only_when_asked_and_no_control_characters(resting: Path) -> None:
+    odd: dict[str, Any] = {"machine": "m1", "name": "\x1b[31mred\n", "busiest": [["\x07host", 3]], "shards": "x"}
+    for number in range(9):
+        (resting / "workers" / f"w{number}@000001").write_text(json.dumps({**odd, "refusals": {"\x1bodd": 1}}))
+    (resting / "workers" / "x\x1by@000001").write_text('{"machine": "../../escape"}')
+    text = crawler("status", str(resting))
+    assert "machine m1 on \ufffd[31mred\ufffd: 9 workers, " in text
+    assert "  worker " not in text
+    shown = crawler("status", str(resting), "-v")
+    assert shown.count("  worker ") == 10
+    assert not any(char in text + shown for char in "\x1b\x07")
+
+
+def test_a_clock_that_is_wrong_does_not_make_a_worker_silent(tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    files = Files(tmp_path)
+    settings = Settings(pulse=1.0, patience=5.0)
+    long_ago = time.time() - 1000
+    names = [tmp_path / "workers" / f"ann@{beat:06d}" for beat in range(1, 1000)]
+    for id in ("ann", "bob"):
+        (tmp_path / "workers" / f"{id}@000001").write_text('{"machine": "m"}')
+        os.utime(tmp_path / "workers" / f"{id}@000001", (long_ago, long_ago))
+    assert {worker["state"] for worker in members.look(files, settings, again=False).workers} == {"silent"}
+    over = threading.Event()
+
+    def beat() -> None:
+        for old, new in itertools.pairwise(names):
+            if over.wait(0.05):
+                return
+            old.rename(new)  # which leaves its time as it is
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    found = members.look(files, settings)
+    over.set()
+    beating.join()
+    assert {worker["id"]: worker["state"] for worker in found.workers} == {"ann": "alive", "bob": "silent"}
+    assert [machine["state"] for machine in found.machines] == ["alive"]
+
+
+def test_the_age_of_a_pulse_does_not_depend_on_what_its_worker_takes_for_the_time(tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "ann@000001").write_text('{"machine": "m", "when": "1999-01-01T00:00:00Z"}')
+    (worker,) = members.look(Files(tmp_path), Settings()).workers
+    assert worker["state"] == "alive"
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    rate = Rate(0.0)
+    assert rate.note(0, 0.0) == 0
+    assert rate.note(50, 10.0) == 5
+    for second in range(11, 60):
+        rate.note(50, float(second))
+    assert rate.note(50, 60.0) == pytest.approx(50 / 60, abs=0.01)
+    for second in range(61, 140):
+        last = rate.note(50, float(second))
+    assert last == 0
+
+
+def test_one_page_two_pages() -> None:
+    assert [many(count, "page") for count in (0, 1, 2, 1000)] == ["0 pages", "1 page", "2 pages", "1,000 pages"]
+
+
+def test_status_tells_in_one_line_what_was_cut_and_by_which_rule(resting: Path) -> None:
+    assert "cut" not in crawler("status", str(resting))
+    counted = [{"traps": {"repeat": 5, "session": 7}, "cut": 5}, {"traps": {"repeat": 7, "calendar": 1014}}, {}]
+    for number, counters in enumerate(counted):
+        (resting / "workers" / f"w{number}@000009.end").write_text(json.dumps(counters))
+    found = json.loads(crawler("status", str(resting), "--json"))
+    assert (found["cut"], found["traps"]) == (5, {"calendar": 1014, "repeat": 12, "session": 7})
+    line = "cut              1,031   calendar 1,014, repeat 12, beyond max_per_host 5, session 7 (only the id)"
+    assert line in crawler("status", str(resting)).splitlines()
+
+
+def test_the_last_word_of_a_run_speaks_of_work_left_only_if_something_waits(crawled_once: Path, tmp_path: Path) -> None:
+    code, said = run._last_word(crawled_once, errors.STOPPED)
+    assert code == errors.STOPPED
+    assert said.startswith("stopped (Ctrl-C, SIGTERM, crawler stop); ")
+    assert said.endswith(f", nothing waiting in {crawled_once}")
+    begin(tmp_path / "store", {"shards": 4}, ["https://example.org/"], "me", lambda _: None)
+    said = run._last_word(tmp_path / "store", errors.STOPPED)[1]
+    assert said.startswith("stopped with work left (Ctrl-C, SIGTERM, crawler stop); ")
+    assert said.endswith(f", 1 waiting in {tmp_path / 'store'}")

@@ -1,0 +1,356 @@
+"""What became of one URL: every state and every rule, told as a user asks for it; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import later
+from lab.world import Links, crawler, end, kill, wait_for, workers_of, world
+
+from crawler.commands.demo.pages import Leaf
+from crawler.commands.demo.web import Site
+from crawler.commands.explain import explain
+from crawler.crawl.start import begin
+from crawler.frontier.frontier import folder
+from crawler.store.store import Store
+from crawler.web import urls
+
+HEX = "0f3c9a7b5d1e2f4a6b8c0d2e4f6a8b0c"
+A = "http://a.example"
+
+
+class Various(Links):
+    """Pages, a redirect, a page that is closed, one that is gone, and one that fails for now."""
+
+    def leaf(self, url: str) -> Leaf | None:
+        if url.endswith("/old"):
+            return Leaf((self.url("/new"),), status=301)
+        return Leaf(status=503) if url.endswith("/busy") else super().leaf(url)
+
+    def site(self, host: str) -> Site:
+        return Site("User-agent: *\nDisallow: /private/\nCrawl-delay: 0.02\n")
+
+
+WEB = {"/": ["/old", "/new", "/private/x", "/gone"], "/new": ["/"]}
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a crawl that is over."""
+    with world(Various(WEB), tmp_path_factory.mktemp("crawled")) as w:
+        w.crawl()
+        return w.root
+
+
+@pytest.fixture
+def root(crawled: Path, tmp_path: Path) -> Path:
+    """The same for a test that changes something in it."""
+    return Path(shutil.copytree(crawled, tmp_path / "store"))
+
+
+def told(root: Path, url: str) -> dict[str, Any]:
+    """`crawler explain --json`."""
+    found: dict[str, Any] = json.loads(crawler("explain", str(root), url, "--json"))
+    return found
+
+
+def edit(root: Path, **settings: object) -> None:
+    """Change settings of a store that nobody works on."""
+    path = root / "crawl.yaml"
+    for name, value in settings.items():
+        changed, count = re.subn(rf"(?m)^{name}: .*$", f"{name}: {json.dumps(value)}", path.read_text())
+        assert count == 1
+        path.write_text(changed)
+
+
+def put_batch(root: Path, shard: int, *lines: str, name: str = "x-1.1") -> None:
+    (root / folder(shard) / name).write_bytes("".join(lines).encode())
+
+
+def test_a_kept_page_is_told_with_its_record_and_where_it_is(crawled: Path) -> None:
+    found = told(crawled, f"{A}/")
+    record = Store(crawled).record(f"{A}/")
+    assert record
+    assert (found["state"], found["rule"], found["url"], found["key"]) == ("settled", None, f"{A}/", urls.key(f"{A}/"))
+    assert found["record"]["fetched"] == record["fetched"]
+    assert found["record"]["title"] == record["title"]
+    assert (found["record"]["status"], found["record"]["links"]) == (200, len(record["links"]))
+    assert (crawled / found["paths"]["htmls"]).exists()
+    assert found["owner"] == {"id": None, "state": "free"}
+    text = crawler("explain", str(crawled), f"{A}/")
+    for words in (
+        record["title"],
+        record["fetched"],
+        f"{len(record['links'])} links",
+        "free",
+        found["key"],
+        f"{found['shard']:03d}",
+    ):
+        assert words in text
+
+
+def test_a_redirect_names_its_target(crawled: Path) -> None:
+    assert told(crawled, f"{A}/old")["record"]["redirect"] == f"{A}/new"
+    assert f"status 301, to {A}/new" in crawler("explain", str(crawled), f"{A}/old")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "meaning"),
+    [("/gone", "http-404", "nothing for us here"), ("/private/x", "robots", "robots.txt does not allow it")],
+)
+def test_a_refusal_is_told_with_its_meaning(crawled: Path, path: str, reason: str, meaning: str) -> None:
+    found = told(crawled, A + path)
+    assert (found["state"], found["rule"], found["refusal"]["reason"]) == ("settled", reason, reason)
+    assert found["refusal"]["attempts"] == 1
+    assert meaning in found["why"]
+    assert found["robots"]["allowed"] == (reason != "robots")
+    assert meaning in crawler("explain", str(crawled), A + path)
+
+
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [
+        (f"{A}/#part", "fragment"),
+        ("http://me:secret@a.example/", "userinfo"),
+        (f"{A}/?utm_source=secret", "tracking parameters"),
+        (f"{A}/?sid={HEX}", "session id"),
+        ("HTTP://A.example:80/x/..", "as browsers spell it"),
+    ],
+)
+def test_any_spelling_is_understood_and_what_was_dropped_is_said(crawled: Path, given: str, change: str) -> None:
+    text = crawler("explain", str(crawled), given)
+    assert f"url:      {A}/\n" in text
+    assert re.search(rf"(?m)^spelled: .*{change}$", text)
+    assert "state:    settled" in text
+    assert "secret" not in text + crawler("explain", str(crawled), given, "--json")
+
+
+def test_a_url_in_its_one_spelling_is_not_said_to_differ(crawled: Path) -> None:
+    assert told(crawled, f"{A}/new")["changes"] == []
+    assert "spelled:" not in crawler("explain", str(crawled), f"{A}/new")
+
+
+def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
+    url = f"{A}/?sid={HEX}"
+    Store(root).put_record(url, json.dumps({"url": url, "status": 200, "links": []}).encode())
+    assert told(root, url)["url"] == url
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ftp://me:secret@a.example/", "its scheme is ftp"),
+        ("a.example/new", "no scheme"),
+        ("http://me:secret@..", "its host"),
+        (f"{A}/" + "x" * 2000, "longer than 2,000"),
+        ("", "no scheme"),
+    ],
+)
+def test_what_is_never_asked_is_told_why(crawled: Path, url: str, words: str) -> None:
+    assert told(crawled, url)["state"] == "never asked"
+    text = crawler("explain", str(crawled), url)
+    assert words in text
+    assert "secret" not in text
+
+
+# What keeps a URL out that was never seen: the settings, the URL, the rule, and words of the explanation.
+RULES: list[tuple[dict[str, object], str, str | None, str]] = [
+    ({}, f"{A}/x", None, "nothing keeps it out"),
+    ({}, f"{A}/private/y", "robots", "robots.txt does not allow it"),
+    ({"robots": False}, f"{A}/private/y", None, "nothing keeps it out"),
+    ({"scope": "host"}, "http://b.example/", "scope", "outside the scope `host` of the seeds: a.example"),
+    ({"scope": "page"}, f"{A}/x", "scope", f"{A}/"),
+    ({"include": ["/en/", "/fr/"]}, f"{A}/x", "include", "/en/, /fr/"),
+    ({"exclude": ["y$", "x$"]}, f"{A}/x", "exclude", "pattern x$"),
+    ({}, f"{A}/a/b/a/b/a/b", "repeat", "one segment three times or more"),
+    ({}, f"{A}/calendar/2999/01", "calendar", "date far ahead"),
+    ({}, f"{A}/" + "x" * 1000, "long", "longer than 1,000"),
+    ({}, f"{A}/" + "/".join(map(str, range(21))), "deep", "more than 20 segments"),
+    ({"traps": []}, f"{A}/a/b/a/b/a/b", None, "nothing keeps it out"),
+    ({"max_per_host": 2}, f"{A}/x", "max_per_host", "its host has 2 pages"),
+    ({"connect_to": []}, "http://a.example:25/", "bad-port", "port 25"),
+    ({"connect_to": []}, "http://127.0.0.1/", "private-address", "private network"),
+    ({"connect_to": []}, "http://[::1]:8000/", "private-address", "private network"),
+    ({"connect_to": [], "allow_private": True}, "http://127.0.0.1/", None, "nothing keeps it out"),
+    ({"connect_to": ["[::1]:8000:[::1]:80"]}, "http://[::1]:8000/", None, "nothing keeps it out"),
+    ({"depth": 3}, f"{A}/x", None, "links are followed up to 3 away from a seed"),
+]
+
+
+@pytest.mark.parametrize("case", [*RULES[::2], *later(*RULES[1::2])])
+def test_the_rule_that_keeps_a_url_out_is_named(
+    root: Path, case: tuple[dict[str, object], str, str | None, str]
+) -> None:
+    settings, url, rule, words = case
+    edit(root, **settings)
+    found = explain(Store(root), url)
+    assert (found["state"], found["rule"]) == ("never seen", rule)
+    assert words in crawler("explain", str(root), url)
+
+
+def test_a_private_address_that_a_seed_spells_is_free(root: Path) -> None:
+    edit(root, connect_to=[])
+    Store(root).add_seeds(["http://127.0.0.1:8000/"], "more")
+    Store(root).add_seeds(["http://127.0.0.2/"], "redirect-x")
+    assert explain(Store(root), "http://127.0.0.1:8000/x")["rule"] is None
+    assert explain(Store(root), "http://127.0.0.2/x")["rule"] == "private-address", "a redirect is trusted with nothing"
+
+
+def test_the_delay_is_the_hosts_own_or_what_robots_txt_asks_for(root: Path) -> None:
+    assert told(root, f"{A}/x")["delay"] == 0.02
+    edit(root, delays={"a.*": 7.0})
+    assert "delay:    7 s between requests to a.example" in crawler("explain", str(root), f"{A}/x")
+    text = crawler("explain", str(root), f"{A}/x")
+    assert "allowed for folder-crawler, crawl-delay 0.02 s; read 20" in text
+    assert "not read yet" in crawler("explain", str(root), "http://b.example/")
+
+
+def test_headers_and_proxies_are_never_shown(root: Path) -> None:
+    edit(root, headers=["X-Key: secret"], proxy="http://me:secret@proxy.example:3128", connect_to=[])
+    assert "secret" not in crawler("explain", str(root), f"{A}/") + crawler("explain", str(root), f"{A}/x", "--json")
+
+
+# ---- waiting
+
+
+def test_a_waiting_url_is_found_among_others_that_begin_or_end_like_it(root: Path) -> None:
+    shard = urls.shard(f"{A}/w", 64)
+    others = [f"0\t0\t0\t{A}/w{n}\n0\t0\t0\t{A}/{n}/w\n" for n in range(10_000)]
+    put_batch(root, shard, *others)
+    assert explain(Store(root), f"{A}/w")["state"] == "never seen"
+    put_batch(root, shard, *others[:5000], f"2\t1\t{int(time.time())}+500\t{A}/w\n", *others[5000:], name="x-2.20001")
+    found = told(root, f"{A}/w")
+    assert (found["state"], found["rule"]) == ("waiting", None)
+    assert (found["waiting"]["depth"], found["waiting"]["attempt"]) == (2, 1)
+    assert 300 < found["waiting"]["seconds"] <= 500
+    assert re.search(r"waiting: depth 2, attempt 2, due in \d+ s", crawler("explain", str(root), f"{A}/w"))
+
+
+@pytest.mark.parametrize("line", ["3\t0\t0\t{}\t1\t5\n", "3\t0\t0\t{}\n", "3\t0\t0\t{}"])
+def test_a_line_may_have_more_columns_or_lack_its_end(root: Path, line: str) -> None:
+    put_batch(root, urls.shard(f"{A}/w", 64), line.format(f"{A}/w"))
+    waiting = told(root, f"{A}/w")["waiting"]
+    assert waiting == {"depth": 3, "attempt": 0, "due": None, "seconds": 0}
+
+
+def test_the_latest_attempt_counts_and_a_record_comes_before_a_line(root: Path) -> None:
+    shard = urls.shard(f"{A}/w", 64)
+    put_batch(root, shard, f"1\t0\t0\t{A}/w\n", f"0\t0\t0\t{A}/new\n")
+    put_batch(root, shard, f"1\t2\t0\t{A}/w\n", name="x-2.1")
+    assert explain(Store(root), f"{A}/w")["waiting"]["attempt"] == 2
+    assert explain(Store(root), f"{A}/new")["state"] == "settled"
+
+
+def test_a_sitemap_and_the_page_of_the_same_address_are_two_things(root: Path) -> None:
+    put_batch(root, urls.shard(f"{A}/w", 64), f"0\t0\t0\t{A}/w#sitemap\n")
+    assert explain(Store(root), f"{A}/w")["state"] == "never seen"
+    assert explain(Store(root), f"{A}/w#sitemap")["state"] == "waiting"
+    assert explain(Store(root), f"{A}/new#sitemap")["url"] == f"{A}/new"
+
+
+@pytest.mark.parametrize("role", ["#sitemap-2", "#robots-of-b.example~0123abcd"])
+def test_what_is_asked_on_behalf_of_hosts_is_found_as_batches_write_it(root: Path, role: str) -> None:
+    put_batch(root, urls.shard(f"{A}/w", 64), f"0\t0\t0\t{A}/w{role}\n")
+    assert explain(Store(root), f"{A}/w{role}")["state"] == "waiting"
+
+
+def test_what_waits_at_the_door_of_the_owner_is_found_and_its_silence_is_said(root: Path) -> None:
+    edit(root, pulse=0.1)
+    shard = urls.shard(f"{A}/w", 64)
+    assert shard > 0
+    for number in (0, shard):
+        (root / f"shards/{number:03d}@free").rename(root / f"shards/{number:03d}@dead")
+    put_batch(root, 0, f"1\t0\t0\t{A}/w\n")
+    assert told(root, f"{A}/w")["state"] == "waiting"
+    assert told(root, f"{A}/w")["owner"]["state"] == "silent"
+    assert "owned by worker dead, silent" in crawler("explain", str(root), f"{A}/w")
+
+
+def test_a_crawl_at_work_is_not_disturbed_and_its_death_is_seen(tmp_path: Path) -> None:
+    with world(Various({"/busy": []}), tmp_path) as w:
+        process = w.start(*w.web.seeds(), "-j", "1", "-s", "retry_delay=1h", "-s", "patience=20s")
+        wait_for(lambda: any(request.status == 503 for request in w.log if request.path == "/busy"))
+        wait_for(lambda: told(w.root, f"{A}/busy").get("waiting", {}).get("attempt") == 1)
+        found = told(w.root, f"{A}/busy")
+        assert (found["state"], found["owner"]["state"]) == ("waiting", "alive")
+        assert found["waiting"]["seconds"] > 1800
+        for pid in [process.pid, *workers_of(process)]:
+            kill(pid)
+        end(process, -9)
+        edit(w.root, patience=2.0)
+        wait_for(lambda: told(w.root, f"{A}/busy")["owner"]["state"] == "silent")
+        assert told(w.root, f"{A}/busy")["waiting"]["attempt"] == 1
+
+
+# ---- what it does not do
+
+
+def names(root: Path) -> dict[str, int]:
+    """Every name in a store with its time; a folder's changes when any name in it is made or removed."""
+    return {str(path): os.stat(path).st_mtime_ns for path in [root, *root.rglob("*")]}
+
+
+@pytest.mark.parametrize("url", [f"{A}/", f"{A}/w", f"{A}/x", "ftp://x/", f"{A}/?sid={HEX}"])
+def test_nothing_is_written(root: Path, url: str) -> None:
+    edit(root, pulse=0.1, scope="host")
+    shard = urls.shard(f"{A}/", 64)
+    (root / f"shards/{shard:03d}@free").rename(root / f"shards/{shard:03d}@dead")
+    (root / "workers/dead@000001").write_text("{}")
+    os.utime(root / "workers/dead@000001", (1, 1))
+    put_batch(root, shard, f"1\t0\t0\t{A}/w\n")
+    before = names(root)
+    told(root, url)
+    assert names(root) == before
+
+
+def test_control_characters_never_reach_the_terminal(root: Path) -> None:
+    record = {"url": f"{A}/c", "status": 200, "title": "a\x1b[2J\nb\ud800", "fetched": "\x07", "links": "no list"}
+    Store(root).put_record(f"{A}/c", json.dumps(record).encode())
+    text = crawler("explain", str(root), f"{A}/c")
+    assert all(line.isprintable() for line in text.splitlines())
+    assert told(root, f"{A}/c")["record"]["title"] == record["title"]
+
+
+@pytest.mark.parametrize("noun", ["links", "errs"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]"])
+def test_a_record_that_cannot_be_read_is_said_to_be_so(root: Path, noun: str, data: bytes) -> None:
+    (root / noun / "a.example" / urls.key(f"{A}/c")).write_bytes(data)
+    found = told(root, f"{A}/c")
+    assert found["state"] == "settled"
+    assert f"{noun}/a.example/{urls.key(f'{A}/c')} cannot be read" in found["why"]
+
+
+def test_a_paused_crawl_says_so(root: Path) -> None:
+    crawler("pause", str(root))
+    assert told(root, f"{A}/x")["paused"]
+    assert "paused:" in crawler("explain", str(root), f"{A}/x")
+
+
+def test_a_store_that_has_only_its_seed_is_explained(tmp_path: Path) -> None:
+    begin(tmp_path / "store", {"shards": 2}, [f"{A}/"], "me", lambda _: None)
+    assert told(tmp_path / "store", f"{A}/")["state"] == "waiting"
+    assert told(tmp_path / "store", f"{A}/x")["state"] == "never seen"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["{}/none", f"{A}/"], 5),
+        (["{}", f"{A}/"], 5),
+        (["{}"], 2),
+        (["{}/store", f"{A}/", f"{A}/x"], 2),
+        (["{}/store", f"{A}/", "--jsno"], 2),
+        ([f"{A}/", "{}/store"], 2),
+    ],
+)
+def test_what_cannot_be_explained_has_an_exit_code_and_a_sentence(tmp_path: Path, args: list[str], code: int) -> None:
+    said = crawler("explain", *(arg.format(tmp_path) for arg in args), code=code)
+    assert said.startswith("crawler: ")
+    assert "Traceback" not in said

@@ -1,0 +1,202 @@
+"""Retry: refused URLs are asked again, by whoever is at work or comes next, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.world import Answers, World, crawler, html, links, moved, plain, wait_for, world
+
+from crawler.commands.demo.web import Answer
+from crawler.commands.main import run
+from crawler.crawl.start import begin
+from crawler.fleet.control import withdraw
+from crawler.frontier.frontier import Frontier, to_lines
+from crawler.store.mount import Files
+from crawler.store.records import mark_of, utc
+from crawler.store.store import Store
+from crawler.web import urls
+from crawler.web.page import Failure, Try
+
+DOWN, CLOSED = Answer(500), Answer(403)
+X, GONE = "http://a.example/x", "http://a.example/gone"
+
+
+def site(**more: str | Answer) -> Answers:
+    """A page that leads to one that is closed and one that is gone."""
+    return Answers({"a.example/": links("/x", "/gone"), "a.example/x": CLOSED, **more})
+
+
+def retry(w: World, *args: str) -> str:
+    return crawler("retry", str(w.root), *args)
+
+
+def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
+    web = site()
+    web.answers |= {"b.example/robots.txt": plain("User-agent: *\nDisallow: /x"), "b.example/": links("/x")}
+    web.answers |= {"b.example/x": html("x"), "c.example/robots.txt": DOWN, "c.example/": html("c")}
+    web.answers |= {"d.example/": moved("/2"), "d.example/2": moved("/3"), "d.example/3": moved("/")}
+    with world(web, tmp_path) as w:
+        w.crawl("http://b.example/", "http://c.example/", "http://d.example/", "-s", "retries=0")
+        refused = {X: "http-403", GONE: "http-404", "http://b.example/x": "robots", "http://c.example/": "http-500"}
+        assert w.refusals() == {**refused, "http://d.example/3": "redirect-loop"}
+        assert [refusal["depth"] for refusal in w.records("errs")] == [1, 1, 1, 0, 0]
+        assert w.status()["refusals"] == dict.fromkeys(w.refusals().values(), 1)
+
+        web.answers |= {"a.example/x": html("back")}
+        web.answers |= {"b.example/robots.txt": plain(""), "c.example/robots.txt": plain("")}
+        for reasons in (["http-403", "http-5xx"], ["robots", "redirect-loop"]):
+            said = retry(w, *(arg for reason in reasons for arg in ("--reason", reason)))
+            assert said.startswith("2 refusals to be asked again: ")
+            assert f"; nobody is at work; `crawler run {w.root}` goes on" in said
+        assert len(w.refusals()) == 5, "each waits for the owner of its host"
+        w.run(quick=False)
+
+        assert w.refusals() == {GONE: "http-404", "http://d.example/3": "redirect-loop"}, "a circle is still one"
+        assert w.asked("a.example").count("/gone") == 1
+        assert {record["url"]: record["depth"] for record in w.records()}[X] == 1
+        assert {"http://b.example/x", "http://c.example/"} < w.urls(), "robots.txt was asked for anew"
+        assert w.status()["refusals"] == {"http-404": 1, "redirect-loop": 1}
+        assert w.waiting() == []
+
+
+@pytest.mark.fleet
+def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
+    slow = Answer(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
+    web = site(**{"b.example/": slow})
+    with world(web, tmp_path) as w:
+        w.start(*w.web.seeds(), "http://b.example/")  # as long as that takes, the crawl is not over
+        wait_for(lambda: len(w.refusals()) == 2)
+        web.answers["a.example/x"] = html("back")
+        assert "; 1 machine is at work" in retry(w, "--host", "A.example")
+        wait_for(lambda: X in w.urls())
+        wait_for(lambda: w.asked("a.example").count("/gone") == 2)
+        wait_for(lambda: w.refusals() == {GONE: "http-404"})
+
+
+@pytest.mark.fleet
+def test_where_a_host_is_split_over_workers_its_urls_are_asked_again_too(tmp_path: Path) -> None:
+    pages = [f"/{number}" for number in range(20)]
+    web = Answers({"a.example/": links(*pages), **{f"a.example{page}": CLOSED for page in pages}})
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "spread=url", "-j", "2")
+        assert len(w.refusals()) == 20
+        web.answers.update({f"a.example{page}": html("back") for page in pages})
+        retry(w)
+        w.run("-j", "2")
+        assert w.refusals() == {}
+        assert len(w.urls()) == 21
+
+
+@pytest.mark.fleet
+def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> None:
+    with world(site(), tmp_path) as w:
+        w.crawl()
+        refusal = Store(w.root).refusal(X)
+        assert refusal
+        batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
+        errand = to_lines([Try(urls.as_again(X, mark_of(refusal)), 1)])
+
+        batch.write_bytes(errand)
+        (w.root / "errs" / "a.example" / urls.key(X)).unlink()  # a worker was killed here
+        w.run()
+        assert w.asked("a.example").count("/x") == 2
+        assert w.refusals()[X] == "http-403"
+
+        batch.write_bytes(errand)  # another was killed before it could tidy
+        w.run()
+        assert w.asked("a.example").count("/x") == 2
+
+
+@pytest.fixture
+def resting(tmp_path: Path) -> Store:
+    """A store that nobody is at work on, with refusals of two hosts, one of them eight days old."""
+    root = tmp_path / "store"
+    begin(root, {"shards": 4, "depth": 3}, ["http://a.example/"], "me", lambda _: None)
+    withdraw(Files(root), "me")
+    store = Store(root, Files(root, "me", durable=False))
+    for url, reason in ((X, "dns"), ("http://a.example/y", "http-404"), ("http://b.example/z", "http-429")):
+        store.put_refusal(url, Failure(url, reason), 1)
+    old = root / "errs" / "b.example" / urls.key("http://b.example/z")
+    facts: dict[str, Any] = json.loads(old.read_text())
+    del facts["depth"]
+    old.write_text(json.dumps({**facts, "when": utc(time.time() - 8 * 86400)}))
+    return store
+
+
+@pytest.mark.parametrize(
+    "args, expected",
+    [
+        ([], "dns 1, http-404 1, http-429 1"),
+        (["--reason", "dns", "--reason", "http-4xx"], "dns 1, http-404 1"),
+        (["--reason", "http-404"], "http-404 1"),
+        (["--older", "7d"], "http-429 1"),
+        (["--host", "b.example", "--host", "https://B.example/"], "http-429 1"),
+    ],
+)
+def test_refusals_are_chosen_by_reason_host_and_age(
+    resting: Store, args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["retry", str(resting.root), *args]) == 0
+    assert f"to be asked again: {expected}; nobody" in capsys.readouterr().out
+
+
+def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: Store) -> None:
+    run(["retry", str(resting.root), "--host", "b.example"])
+    owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
+    owner.own(range(4))
+    numbers = [number for batches in owner._batches.values() for number in batches.values()]
+    tries = {urls.again_of(task.url): task.depth for task in owner.table.of_batches(numbers)}
+    assert tries["http://b.example/z"] == 3
+
+
+def test_asking_twice_is_asking_once(resting: Store) -> None:
+    for _ in range(2):
+        run(["retry", str(resting.root)])
+    owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
+    owner.own(range(4))
+    assert owner.table.waiting == 4, "the seed, and three errands"
+
+
+@pytest.mark.parametrize("spread", ["host", "url"])
+def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
+    resting: Store, spread: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("crawl.yaml", "README"):
+        path = resting.root / name
+        path.write_text(path.read_text().replace("spread: host", f"spread: {spread}"))
+    run(["retry", str(resting.root), "--reason", "dns"])
+    for url, again in ((X, True), ("http://a.example/y", False)):
+        capsys.readouterr()
+        assert run(["explain", str(resting.root), url]) == 0
+        said = capsys.readouterr().out
+        assert "it was refused: " in said
+        assert ("; it is asked again in its turn, as `crawler retry` said" in said) == again
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        (["--reason", "nonsense"], "there is no reason 'nonsense'; the reasons are dns, connect, timeout"),
+        (["--host", "no host"], "'no host' is not a host"),
+        (["--host", "a.example/path"], "'a.example/path' is not a host"),
+        (["--older", "soon"], "'soon' must be a duration such as 30s, 5m, 2h or 1d"),
+    ],
+)
+def test_bad_input_gets_a_sentence(
+    resting: Store, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["retry", str(resting.root), *args]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_host_of_which_nothing_is_there_is_said(resting: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["retry", str(resting.root), "--host", "c.example"]) == 1
+    assert "no page and no refusal of c.example" in capsys.readouterr().err
+
+
+def test_nothing_to_ask_again_is_said(resting: Store) -> None:
+    assert crawler("retry", str(resting.root), "--reason", "tls").startswith("no refusal is to be asked again;")

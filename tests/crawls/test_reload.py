@@ -1,0 +1,446 @@
+"""Edits of crawl.yaml while machines are at work: taken up by all of them, or refused by name; never half."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.machines.mounts import Mount
+from lab.world import Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
+
+from crawler import settings as config
+from crawler.crawl.reload import Edits, Verdict, judge, read
+from crawler.crawl.scoreboard import SETTINGS, Slate
+from crawler.crawl.start import begin
+from crawler.errors import StoreError, UsageError
+from crawler.fleet.heartbeats import read_counters
+from crawler.frontier.scope import Seeds
+from crawler.frontier.table import Table
+from crawler.settings import FIXED, LIVE, Settings
+from crawler.store.mount import Files
+from crawler.store.store import Store, open_store
+from crawler.web import urls
+from crawler.web.page import Try
+
+A = "http://a.example"
+HERE = ["-j", "1", "-t", "2", "-s", "pulse=0.1", "-s", "spread=host"]
+
+
+def edit(root: Path, **settings: object) -> None:
+    """Change crawl.yaml as an editor does that writes into the file."""
+    path = root / "crawl.yaml"
+    text = path.read_text()
+    for name, value in settings.items():
+        text, count = re.subn(rf"(?m)^{name}: .*$", f"{name}: {json.dumps(value)}", text)
+        assert count == 1, name
+    path.write_text(text)
+
+
+def parts(*names: str, pages: int = 60) -> Links:
+    """A site of several parts, all of which its first page links to."""
+    found = [f"/{name}/{number}" for number in range(pages) for name in names]
+    return Links({"/": found, **{path: [] for path in found}})
+
+
+@contextmanager
+def machines(w: World, count: int, *args: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many machines at work on one store; none outlives the test."""
+    running = [w.start(*w.web.seeds(), *HERE, *args)]
+    try:
+        wait_for(lambda: (w.root / "README").exists())
+        running += [w.start(*HERE, *args) for _ in range(count - 1)]
+        wait_for(lambda: len(counters(w)) == count)
+        yield running
+    finally:
+        for process in running:
+            for pid in [process.pid, *workers_of(process)]:
+                kill(pid)
+
+
+def counters(w: World) -> list[dict[str, Any]]:
+    return read_counters(Files(w.root))
+
+
+def left_out(w: World) -> int:
+    """How many waiting URLs workers have left out by a pattern."""
+    return sum(sum(found.get("traps", {}).values()) for found in counters(w))
+
+
+def gaps(w: World, last: int) -> list[float]:
+    """Seconds between the last requests to a host, from the end of one to the beginning of the next."""
+    log = w.log[-last:]
+    return [after.start - before.end for before, after in itertools.pairwise(log)]
+
+
+# ---- whole crawls
+
+
+@pytest.mark.fleet
+def test_every_machine_takes_up_edits_and_says_so_once_and_a_worker_that_starts_later_goes_by_them(
+    tmp_path: Path,
+) -> None:
+    with world(parts("keep", "drop"), tmp_path) as w, machines(w, 2, "-w", "0.1", "--no-robots") as running:
+        w.until(3)
+        edit(w.root, exclude=["/drop/"], delay=0.3)
+        for process in running:
+            assert wait_for_line(process, "was edited") == (
+                "crawl.yaml was edited: exclude is [/drop/] now, it was []; delay is 0.3 now, it was 0.1\n"
+            )
+        wait_for(lambda: left_out(w) > 0)
+        before = len(w.log)
+        w.until(before + 4)
+        assert not [path for path in w.asked(w.web.host)[before:] if "/drop/" in path]
+        assert min(gaps(w, 3)) > 0.25
+        for pid in [pid for process in running for pid in workers_of(process)]:
+            kill(pid)
+        wait_for(lambda: sum(found["pulse"].mark != "end" for found in counters(w)) == 2)
+        before = len(w.log)
+        w.until(before + 4)
+        assert not [path for path in w.asked(w.web.host)[before:] if "/drop/" in path]
+        assert min(gaps(w, 3)) > 0.25
+        told = explained(w, "/drop/59")
+        assert told["rule"] == "exclude"
+        assert told["delay"] == 0.3
+        edit(w.root, limit=5)
+        for process in running:
+            printed = end(process, 4)
+            assert "limit is 5 now, it was null" in printed
+            assert printed.count("was edited") == 1, "each edit is said once"
+        assert 5 < len(w.urls()) < len(w.web.pages)
+
+
+def explained(w: World, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(crawler("explain", str(w.root), w.web.url(path), "--json"))
+    return found
+
+
+@pytest.mark.fleet
+def test_what_is_allowed_again_comes_back_into_a_crawl_that_goes_on(tmp_path: Path) -> None:
+    with world(parts("keep", "drop"), tmp_path) as w, machines(w, 1, "-w", "0.2", "--exclude", "drop") as (process,):
+        w.until(3)
+        crawler("add", str(w.root), w.web.url("/drop/1"), w.web.url("/drop/2"))
+        wait_for(lambda: left_out(w) == 2)
+        edit(w.root, exclude=[])
+        wait_for_line(process, "exclude is [] now, it was [drop]")
+        crawler("rehydrate", str(w.root))
+        edit(w.root, delay=0.01)
+        end(process)
+        assert w.urls() == set(w.web.pages)
+
+
+def test_what_cannot_change_is_refused_by_name_and_a_wrong_edit_is_ignored_until_it_is_right(tmp_path: Path) -> None:
+    with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-j", "2", "-w", "0.2") as (process,):
+        path = w.root / "crawl.yaml"
+        good = path.read_text()
+        edit(w.root, depth=7, shards=8, delay=0.25)
+        assert wait_for_line(process, "edited") == "crawl.yaml was edited: delay is 0.25 now, it was 0.2\n"
+        refused = wait_for_line(process, "cannot change")
+        assert "shards cannot change once the store is made, depth cannot change while machines are at work" in refused
+        assert "goes on with depth null, shards 64" in refused
+        wait_for(lambda: any("depth" in found["unheeded"] for found in counters(w)))
+        assert "depth cannot change while machines are at work" in crawler("status", str(w.root))
+        path.write_text(good.replace("\ndelay: 0.2", "\ndelay: [0.1"))
+        said = wait_for_line(process, "not taken up")
+        assert said.startswith("an edit is not taken up: crawl.yaml is not valid YAML: ")
+        wait_for(lambda: any("YAML" in found["unheeded"] for found in counters(w)))
+        assert len(w.status()["unheeded"]) == 1, "status works all the same, and says it"
+        assert "paused; 1 machine stops" in crawler("pause", str(w.root))
+        assert "1 machine goes on" in crawler("resume", str(w.root))
+        path.write_text(good.replace("\ntime_limit: null", "\ntime_limit: 1s"))
+        printed = end(process, 4)
+        assert "crawl.yaml was edited: time_limit is 1 now, it was null; delay is 0.2 now, it was 0.25\n" in printed
+        assert not re.search("not taken up|cannot change", printed), "nothing was said twice"
+
+
+def test_a_crawl_whose_settings_are_gone_can_be_stopped_and_says_how_it_ended(tmp_path: Path) -> None:
+    with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-w", "0.5") as (process,):
+        w.until(2)
+        (w.root / "crawl.yaml").unlink()
+        assert "told 1 machine to stop" in crawler("stop", str(w.root))
+        assert "stopped with work left" in end(process, 3)
+        assert "crawl.yaml is missing; put it back" in crawler("status", str(w.root))
+
+
+@pytest.mark.fleet
+def test_a_limit_that_is_set_while_it_runs_is_kept_to_the_page(tmp_path: Path) -> None:
+    with world(parts("x", pages=300), tmp_path) as w, machines(w, 1, "-w", "0.2") as (process,):
+        w.until(3)
+        edit(w.root, limit=60)
+        assert "limit is 60 now, it was null" in end(process, 4)
+        assert len(w.urls()) == 60
+
+
+@pytest.mark.fleet
+def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_cut_comes_back_with_a_higher_one(tmp_path: Path) -> None:
+    with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-w", "0.05") as (process,):
+        w.until(12)
+        edit(w.root, max_per_host=3)
+        assert "max_per_host is 3 now, it was null" in end(process)
+        assert 3 <= len(w.urls()) < 100
+        assert explained(w, "/x/99")["rule"] == "max_per_host"
+        edit(w.root, max_per_host=80, delay=0.01)
+        crawler("rehydrate", str(w.root))
+        w.run(*HERE)
+        assert len(w.urls()) == 80
+
+
+@pytest.mark.fleet
+def test_a_machine_that_waits_for_room_goes_on_when_less_is_enough(tmp_path: Path) -> None:
+    with world(parts("x", pages=5), tmp_path) as w, machines(w, 1, "-s", "min_free=900000G") as (process,):
+        wait_for_line(process, "lower min_free in crawl.yaml")
+        edit(w.root, min_free="1M")
+        assert "going on: there is room in the store again" in end(process)
+        assert w.urls() == set(w.web.pages)
+
+
+def test_a_url_that_is_given_and_excluded_is_said_not_to_be_asked(tmp_path: Path) -> None:
+    with world(Links({"/": ["/x"], "/x": []}), tmp_path) as w:
+        printed = w.crawl(w.web.url("/x"), "--exclude", "x$", "-j", "1")
+        assert f"warning: {A}/x will not be asked, because of a pattern of exclude in crawl.yaml" in printed
+        assert w.urls() == {f"{A}/"}
+        assert "will not be asked" in crawler("add", str(w.root), f"{A}/y/x", f"{A}/z")
+        assert re.search(r"^cut +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
+
+
+# ---- what is made of an edit
+
+
+def test_what_may_change_may_always_be_read_anew_and_what_is_fixed_never_is_live() -> None:
+    assert {"include", "exclude", "delay", "delays", "max_per_host", "limit", "time_limit"} <= set(LIVE)
+    assert not set(LIVE) & {*FIXED, "depth", "scope", "user_agent", "pulse", "patience", "durable"}
+    assert all(f"# {config.HELP[name]} (live)\n{name}: " in config.render(Settings()) for name in LIVE)
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_each_setting_that_may_change_is_taken_up_with_its_old_and_new_value(name: str) -> None:
+    other = {"max_share": 0.5, "min_free": 1, "include": ("a",), "exclude": ("a",), "delays": {"a": 1.0}}.get(name, 5)
+    found = replace(Settings(), **{name: other})
+    verdict = judge(Settings(), found)
+    old, new = config.show(getattr(Settings(), name)), config.show(other)
+    assert verdict.taken == f"crawl.yaml was edited: {name} is {new} now, it was {old}"
+    assert (verdict.settings, verdict.warning) == (found, "")
+
+
+def test_the_order_of_delays_counts_and_a_very_long_value_is_cut_in_what_is_said() -> None:
+    before = Settings(delays={"a.*": 1.0, "*": 2.0})
+    verdict = judge(before, replace(before, delays={"*": 2.0, "a.*": 1.0}))
+    assert "delays is {*: 2, a.*: 1} now, it was {a.*: 1, *: 2}" in verdict.taken
+    assert list(verdict.settings.delays) == ["*", "a.*"]
+    assert len(judge(Settings(), Settings(exclude=("x" * 5000,))).taken) < 400
+
+
+def test_what_may_not_change_stays_as_it_was_and_secrets_are_not_shown() -> None:
+    found = Settings(headers=("Cookie: secret",), proxy="http://me:secret@p.example:1", delay=5.0, shards=8)
+    verdict = judge(Settings(), found)
+    assert verdict.settings == Settings(delay=5.0)
+    for name in ("headers", "proxy", "shards"):
+        assert f"{name} cannot change" in verdict.warning
+    assert "secret" not in verdict.taken + verdict.warning
+
+
+@pytest.mark.parametrize(
+    ("running", "found", "words"),
+    [
+        (Settings(spread="url"), Settings(spread="url", max_per_host=3), "max_per_host needs spread: host"),
+        (Settings(spread="url"), Settings(spread="url", delays={"a": 1.0}), "delays needs spread: host"),
+        (Settings(), Settings(exclude=tuple("x" * 100 + str(n) for n in range(3000))), "make it shorter"),
+    ],
+)
+def test_what_does_not_go_together_or_is_too_long_is_taken_up_not_at_all(
+    running: Settings, found: Settings, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        judge(running, found)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nlimit: 3\n"])
+def test_a_file_that_is_gone_cut_off_or_broken_is_one_sentence(data: bytes | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(data, ["delay", "limit"])
+    assert "crawl.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    begin(tmp_path / "store", {"shards": 2}, [f"{A}/"], "me", lambda _: None)
+    return tmp_path / "store"
+
+
+class Eye:
+    """A machine's eye on a store's crawl.yaml, with the clock in the hands of the test."""
+
+    def __init__(self, root: Path) -> None:
+        self.edits = Edits(Files(root), open_store(root).settings())
+        self.now = 0.0
+        assert self.look() is None
+        first = self.look(22)
+        assert first and not (first.taken or first.warning)
+
+    def look(self, later: float = 5.0) -> Verdict | None:
+        self.now += later
+        return self.edits.look(self.now)
+
+    def see(self) -> Verdict:
+        """What is made of an edit, when it has stood for long enough."""
+        assert self.look() is None
+        found = self.look(22)
+        assert found
+        return found
+
+
+def test_an_edit_counts_when_it_has_stood_for_longer_than_mounts_show_old_lengths(root: Path) -> None:
+    eye = Eye(root)
+    whole = (root / "crawl.yaml").read_text().replace("\npatience: 30.0\n", "\npatience: 30.0\nlimit: 100000\n")
+    (root / "crawl.yaml").write_text(whole[:-4])  # as a client sees it that believes in the old length
+    assert [eye.look() for _ in range(4)] == [None] * 4
+    (root / "crawl.yaml").write_text(whole)
+    assert [eye.look() for _ in range(5)] == [None] * 5
+    verdict = eye.look()
+    assert verdict and verdict.settings.limit == 100000
+    assert eye.look() is None
+
+
+def test_an_edit_that_is_undone_at_once_is_none(root: Path) -> None:
+    eye = Eye(root)
+    good = (root / "crawl.yaml").read_text()
+    edit(root, delay=3)
+    assert eye.look(5) is None
+    (root / "crawl.yaml").write_text(good)
+    assert eye.look(5) is None
+    edit(root, delay=3)
+    assert eye.look(20) is None, "it stands only since now"
+    assert eye.look(22)
+
+
+def test_one_edit_is_one_warning_and_it_is_said_when_all_is_right_again(root: Path) -> None:
+    eye = Eye(root)
+    good = (root / "crawl.yaml").read_text()
+    (root / "crawl.yaml").write_text("delay: [")
+    assert "is not valid YAML" in eye.see().warning
+    assert eye.look(60) is None
+    (root / "crawl.yaml").write_text(good)
+    verdict = eye.see()
+    assert (verdict.taken, verdict.warning) == ("crawl.yaml is right again", "")
+
+
+def test_an_edit_is_told_as_a_change_of_what_the_machine_goes_by(root: Path) -> None:
+    eye = Eye(root)
+    edit(root, delay=2, depth=4)
+    first = eye.see()
+    edit(root, delay=3)
+    second = eye.see()
+    assert "delay is 3 now, it was 2" in second.taken
+    assert "depth" in first.warning and "depth" in second.warning, "it still is not taken up"
+
+
+def test_a_new_line_for_a_setting_that_an_old_store_does_not_name_is_an_edit(root: Path) -> None:
+    path = root / "crawl.yaml"
+    path.write_text(re.sub("(?m)^time_limit: .*\n", "", path.read_text()))
+    eye = Eye(root)
+    path.write_text(path.read_text() + "time_limit: 2h\n")
+    assert "time_limit is 7200 now, it was null" in eye.see().taken
+
+
+def test_a_store_that_does_not_answer_is_looked_at_again(root: Path) -> None:
+    eye = Eye(root)
+    edit(root, delay=2)
+    (root / "crawl.yaml").rename(root / "away")
+    (root / "crawl.yaml").symlink_to("crawl.yaml")
+    with pytest.raises(StoreError):
+        eye.look()
+    (root / "away").rename(root / "crawl.yaml")
+    assert eye.see().settings.delay == 2
+
+
+# ---- how workers take it up
+
+
+def test_workers_read_settings_whole_or_not_at_all() -> None:
+    slate = Slate(get_context("spawn"), 1, 1)
+    assert slate.edition == 0
+    for settings in (Settings(exclude=("ü" * 1000,)), Settings(delay=3.0)):
+        slate.hand_out(config.render(settings))
+        handed = slate.handed_out()
+        assert handed and Settings(**config.parse(handed[1], "crawl.yaml")) == settings
+    slate._edition.value += 1  # as while they are being written
+    assert slate.handed_out() is None
+    assert len(config.render(Settings())) < SETTINGS / 20
+
+
+def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled() -> None:
+    table = Table(max_per_host=1)
+    table.add([Try(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
+    taken = table.take(0.0)
+    assert taken
+    table.settle([taken[0]], kept=True)
+    table.rest("a.example", 0.0)
+    assert table.take(1.0) is None
+    assert (table.cut, table.waiting) == (3, 0)
+    table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have settled it meanwhile
+    table.max_per_host = None
+    table.reconsider()
+    table.add([Try(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
+    assert table.waiting == table.left[2] == 2, "what is settled stays so"
+
+
+def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_excluded(root: Path) -> None:
+    settings = Settings(include=("/en/",), exclude=("/old/",))
+    seeds = Seeds(Store(root), settings)
+    asked: list[Callable[[str], str]] = [str, urls.as_sitemap]
+    assert not seeds.leave_out(Try(f"{A}/", 0))
+    assert seeds.leave_out(Try(f"{A}/", 1))
+    assert not seeds.leave_out(Try(f"{A}/en/", 1))
+    assert not seeds.leave_out(Try(urls.as_sitemap(f"{A}/map.xml"), 1))
+    assert all(seeds.leave_out(Try(asks(f"{A}/en/old/"), depth)) for asks in asked for depth in (0, 1))
+    assert seeds.cut == {"include": 1, "exclude": 4}
+    seeds.adopt(Settings())
+    assert not seeds.leave_out(Try(f"{A}/en/old/", 1))
+
+
+# ---- on mounts that show old files
+
+EYE = """
+import sys
+from pathlib import Path
+from crawler.edits import Edits
+from crawler.files import Files
+from crawler.store import open_store
+
+root = sys.argv[1]
+edits = Edits(Files(root), open_store(Path(root)).settings())
+edits.watch(lambda verdict: print(verdict.taken or verdict.warning or "ready", flush=True))
+"""
+
+
+@pytest.mark.fleet
+def test_another_machine_has_an_edit_within_a_minute_and_never_half_of_it(
+    kind: str, mounting: Callable[[str, int], Mount]
+) -> None:
+    mount = mounting(kind, 2)
+    root = mount.real / "store"
+    begin(root, {"shards": 2}, [f"{A}/"], "me", lambda _: None)
+    argv = mount.command(1, [sys.executable, "-c", EYE, str(mount.at(1) / "store")])
+    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_for_line(watching, "ready")
+        for patterns in ([f"pattern-{number}" for number in range(30)], []):
+            edit(root, exclude=patterns)
+            began = time.monotonic()
+            said = wait_for_line(watching, "crawl.yaml")
+            assert f"exclude is {config.show(tuple(patterns))[:100]}" in said
+            assert time.monotonic() - began < 60
+    finally:
+        watching.kill()
+        watching.wait()

@@ -1,0 +1,107 @@
+"""A fuzz target for all that reads what strangers wrote: URLs, pages, robots.txt, sitemaps, batches.
+
+`make fuzz SECONDS=300` runs it with atheris, which follows the branches of our own code. What must hold is asserted
+here; any other exception, a hang or a gigabyte is a find, and is left in .fuzz/ as a file that repeats it:
+`python tests/fuzz/fuzz.py .fuzz/crash-...`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import atheris
+
+with atheris.instrument_imports(include=["crawler"]):
+    from crawler.frontier import frontier
+    from crawler.web import charset, markup, robots, sitemap, traps, urls
+    from crawler.web.page import Page, Unreadable
+
+BASE = "https://a.example/dir/page?q=1"
+TYPES = [
+    "text/html",
+    "text/html; charset=",
+    "application/xhtml+xml",
+    "",
+    "text/plain; charset=utf-16",
+    "application/xml",
+]
+
+
+def spelling(data: atheris.FuzzedDataProvider) -> None:
+    """A spelling is stable, safe as a path, and no rule about it fails."""
+    spelled = urls.spell(data.ConsumeUnicode(3000), BASE if data.ConsumeBool() else None)
+    if spelled is None:
+        return
+    assert urls.spell(spelled) == spelled
+    assert urls.is_safe(spelled)
+    host = urls.host(spelled)
+    assert host not in (".", "..") and "/" not in host and "\0" not in host and len(host) <= urls.MAX_NETLOC
+    plain = urls.without_session(spelled)
+    assert urls.spell(plain) == plain and urls.without_session(plain) == plain
+    assert urls.trap(spelled, traps.TRAPS, 2026) in (None, *traps.TRAPS)
+    urls.domain(host)
+
+
+def page(data: atheris.FuzzedDataProvider) -> None:
+    """Any page is read, or refused by name; its links are spelled, its text and title can be written."""
+    parser = data.PickValueInList(["turbohtml"] * 7 + ["lexbor"] * 2 + ["html5lib"])
+    kind = data.PickValueInList(TYPES) + data.ConsumeUnicodeNoSurrogates(10)
+    headers = {"content-type": kind, "x-robots-tag": data.ConsumeUnicodeNoSurrogates(40)}
+    wants = markup.Wants(parser=parser, token="folder-crawler")
+    try:
+        reading = markup.read(Page(BASE, 200, headers, data.ConsumeBytes(1 << 16)), wants)
+    except Unreadable:
+        return
+    reading.text.encode()
+    assert reading.title.isprintable() or not reading.title
+    assert all(urls.is_safe(link) for link in reading.links)
+    assert len(reading.links) <= wants.max_links
+
+
+def text(data: atheris.FuzzedDataProvider) -> None:
+    """Decoding always succeeds."""
+    label = data.ConsumeUnicode(30)
+    decoded, name = charset.decode(data.ConsumeBytes(1 << 14), f"text/html; charset={label}")
+    decoded.encode()
+    assert name
+
+
+def rules(data: atheris.FuzzedDataProvider) -> None:
+    """Any bytes are rules of some kind."""
+    url = f"https://a.example/{data.ConsumeUnicodeNoSurrogates(60)}"
+    found = robots.Rules(data.ConsumeBytes(1 << 14), "folder-crawler/1")
+    assert found.allow(urls.spell(url) or BASE) in (True, False)
+    assert found.allow("https://a.example/robots.txt")
+    assert found.delay >= 0
+
+
+def listed(data: atheris.FuzzedDataProvider) -> None:
+    """Any bytes are a sitemap or none."""
+    try:
+        found = sitemap.read(data.ConsumeBytes(1 << 14), data.PickValueInList(TYPES), BASE)
+    except Unreadable:
+        return
+    assert len(found.links) == len(found.priorities) <= sitemap.MAX_ENTRIES
+    assert all(urls.is_safe(link) for link in found.links)
+    assert all(0 <= priority <= 10 for priority in found.priorities)
+
+
+def batch(data: atheris.FuzzedDataProvider) -> None:
+    """What is read from a batch, however it came about, is written so that it is read again."""
+    tries = [task for task in frontier.from_lines(data.ConsumeBytes(1 << 12)) if not task.due]
+    assert list(frontier.from_lines(frontier.to_lines(tries))) == tries
+
+
+TARGETS: tuple[Callable[[atheris.FuzzedDataProvider], None], ...] = (spelling, page, text, rules, listed, batch)
+
+
+def one(data: bytes) -> None:
+    """One input: its first bytes choose the target."""
+    provider = atheris.FuzzedDataProvider(data)
+    TARGETS[provider.ConsumeIntInRange(0, len(TARGETS) - 1)](provider)
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one)
+    atheris.Fuzz()

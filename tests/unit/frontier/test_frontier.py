@@ -1,0 +1,1291 @@
+"""The frontier: nothing leaves it before it is settled, and the next URL is the right one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from lab.world import InSmallLots
+
+from crawler.crawl.machine import Machine, Plan
+from crawler.crawl.scoreboard import Slate
+from crawler.crawl.worker import robots_cache as permits_module
+from crawler.crawl.worker.desk import Done
+from crawler.crawl.worker.robots_cache import Permits
+from crawler.crawl.worker.upkeep import House
+from crawler.crawl.worker.visit import Worker
+from crawler.errors import StoreAway
+from crawler.frontier import frontier as frontier_module
+from crawler.frontier.frontier import Frontier, from_lines, to_lines
+from crawler.frontier.scope import Seeds
+from crawler.frontier.table import Host, Table
+from crawler.settings import Settings
+from crawler.store import sync as syncs
+from crawler.store.mount import Draft, Files
+from crawler.store.records import build_record
+from crawler.store.store import Robots, Store
+from crawler.web import urls
+from crawler.web.page import Failure, Page, Reading, Try
+
+A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
+
+
+def one_shard(url: str) -> int:
+    return 0
+
+
+def table_of(*tries: Try, **kwargs: object) -> Table:
+    table = Table(**kwargs)  # type: ignore[arg-type]
+    table.add(tries, 1, one_shard)
+    return table
+
+
+def take_all(table: Table, now: float = 0.0) -> list[str]:
+    """All URLs in the order in which they are given out, each host resting not at all."""
+    found = []
+    while taken := table.take(now):
+        task, host = taken
+        found.append(task.url)
+        table.settle([task], kept=True)
+        table.rest(host.host, 0.0)
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_root(tmp_path)
+    return tmp_path
+
+
+def make_root(folder: Path, shards: int = 2) -> None:
+    Store(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
+
+
+def frontier_of(root: Path, me: str = "me", **given: object) -> Frontier:
+    return Frontier(Files(root, me, durable=False), Settings(**{"shards": 2, **given}))  # type: ignore[arg-type]
+
+
+def owner_of(root: Path, me: str = "me", **given: object) -> Frontier:
+    owner = frontier_of(root, me, **given)
+    owner.own(range(owner.shards))
+    return owner
+
+
+def add(owner: Frontier, *tries: Try) -> None:
+    owner.hand_over(tries)
+    owner.flush()
+
+
+def tidy(owner: Frontier, shard: int, most: int) -> None:
+    """Tidy a shard in which more than so many batches are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frontier_module, "MANY", most)
+        owner.tidy(shard)
+
+
+def read_all(owner: Frontier) -> Frontier:
+    while owner.unread:
+        owner.read_on()
+    return owner
+
+
+def on_disk(root: Path) -> dict[str, Try]:
+    """What a new owner of all shards finds waiting."""
+    found = read_all(owner_of(root, "new"))
+    numbers = [number for batches in found._batches.values() for number in batches.values()]
+    return {task.url: task for task in found.table.of_batches(numbers)}
+
+
+MANY_URLS = r"""
+import re
+from pathlib import Path
+from crawler.records import Try
+from crawler.table import Table
+table, peaks = Table(), []
+def peak(): # not ru_maxrss: that of the process which started us counts there too
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+for batch in range(10):
+    numbers = range(batch * 20_000, (batch + 1) * 20_000)
+    pages = (f"https://host{n % 500}.example/some/longer/path/page{n}.html" for n in numbers)
+    table.add(map(Try, pages), batch, lambda _: 0)
+    peaks.append(peak())
+assert all(table.take(0.0) for _ in range(400))
+print(table.waiting, peaks[4], peak())
+"""
+
+
+# ---- batches
+
+
+SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&x", "https://c.example/" + "x" * 1900])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            Try,
+            SPELLED,
+            depth=st.integers(0, 1 << 20),
+            attempt=st.integers(0, 100),
+            due=st.integers(0, 1 << 20),
+            hops=st.integers(0, 20),
+            priority=st.integers(0, 10),
+        )
+    )
+)
+def test_a_batch_is_read_back_as_it_was_written(tries: list[Try]) -> None:
+    now = time.monotonic()
+    data = to_lines(task._replace(due=task.due and now + task.due) for task in tries)
+    assert data.isascii() and data.count(b"\n") == len(tries)
+    for task, read in zip(tries, from_lines(data), strict=True):
+        assert read._replace(due=task.due) == task
+        assert read.due == (pytest.approx(now + task.due, abs=60) if task.due else 0)
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_retry_waits_no_longer_than_it_was_told_whatever_the_clocks_say(
+    monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    data = to_lines([Try(A, 0, 1, time.monotonic() + 100)])
+    monkeypatch.setattr(
+        frontier_module,
+        "time",
+        SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=lambda: time.monotonic() + 1e6),
+    )
+    (read,) = from_lines(data)
+    assert -60 < read.due - 1e6 - time.monotonic() <= 101
+
+
+def test_broken_lines_of_a_batch_are_passed_over(root: Path) -> None:
+    lines = [
+        b"",
+        b"\t\t\t",
+        b"0\t0\t0",
+        b"x\t0\t0\t" + A.encode(),
+        b"-1\t0\t0\t" + A.encode(),
+        b"0\t0\t0\t" + B.encode(),
+    ]
+    (root / "frontier" / "000" / "by-hand").write_bytes(b"\n".join(lines))
+    assert on_disk(root).keys() == {B}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"0\t0\t0\tnonsense",
+        b"0\t0\t0\thttp:/x",
+        b"0\t0\t0\thttps://../../etc/",
+        b"0\t0\t0\tftp://a.example/",
+        b"0\t99999999999999999999\t0\thttps://a.example/",
+        b"0\t0\t0\thttps://A.example/\xff",
+    ],
+)
+def test_a_line_that_a_person_wrote_wrongly_harms_nothing(root: Path, line: bytes) -> None:
+    (root / "frontier" / "000" / "by-hand").write_bytes(line + b"\n0\t0\t0\t" + B.encode() + b"\n")
+    assert on_disk(root).keys() == {B}
+
+
+def test_a_huge_depth_harms_nothing(root: Path) -> None:
+    (root / "frontier" / "000" / "by-hand").write_bytes(f"999999999\t0\t0\t{A}\n0\t0\t0\t{B}\n".encode())
+    assert B in on_disk(root)
+
+
+def test_the_name_of_a_batch_tells_how_many_lines_it_has(root: Path) -> None:
+    add(frontier_of(root), *(Try(f"{A}{number}") for number in range(7)))
+    names = [path.name for path in root.glob("frontier/*/*")]
+    assert sum(int(name.rpartition(".")[2]) for name in names) == 7
+
+
+def test_a_long_lot_becomes_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    add(frontier_of(root), *(Try(f"{A}{number}") for number in range(25)))
+    assert sorted(path.name.rpartition(".")[2] for path in root.glob("frontier/*/*")) == ["10", "10", "5"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=50, unique=True))
+def test_a_host_is_in_one_shard_and_the_urls_of_a_host_in_all(numbers: list[int]) -> None:
+    found = [f"{A}{number}" for number in numbers]
+    assert len({urls.shard(url, 64, "host") for url in found}) == 1
+    spread = {url: urls.shard(url, 64, "url") for url in found}
+    assert all(urls.shard_of_key(urls.key(url), 64) == shard for url, shard in spread.items())
+    if len(numbers) == 50:
+        assert len(set(spread.values())) > 10
+
+
+def test_each_url_goes_into_the_folder_of_its_shard(root: Path) -> None:
+    for spread in ("host", "url"):
+        mine = frontier_of(root, spread, spread=spread)
+        add(mine, *(Try(f"{A}{number}") for number in range(20)))
+        for path in root.glob(f"frontier/*/{spread}-*"):
+            assert {mine.shard_of(task.url) for task in from_lines(path.read_bytes())} == {int(path.parent.name)}
+
+
+# ---- nothing leaves before it is settled
+
+PAGES = [f"https://{host}.example/{number}" for host in "ab" for number in range(3)]
+
+
+class Life(RuleBasedStateMachine):
+    """An owner of all shards and somebody else who hands over; a new reader of the folder must always find the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        make_root(self.root)
+        self.starts = 0
+        self.start()
+        self.other = frontier_of(self.root, "other")
+        self.model: dict[str, tuple[int, int]] = {}  # what waits: its smallest depth, its highest attempt
+        self.settled: set[str] = set()
+
+    def start(self) -> None:
+        self.starts += 1
+        self.mine = owner_of(self.root, f"me{self.starts}")
+        self.taken: dict[str, Try] = {}
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def expect(self, task: Try) -> None:
+        if task.url not in self.settled:
+            depth, attempt = self.model.get(task.url, (task.depth, task.attempt))
+            self.model[task.url] = min(depth, task.depth), max(attempt, task.attempt)
+
+    @rule(url=st.sampled_from(PAGES), depth=st.integers(0, 3), by_other=st.booleans())
+    def hand_over(self, url: str, depth: int, by_other: bool) -> None:
+        task = Try(url, depth)
+        add(self.other if by_other else self.mine, task)
+        self.expect(task)
+
+    @precondition(lambda self: self.taken)
+    @rule(by_other=st.booleans())
+    def find_nearer_what_is_in_flight(self, by_other: bool) -> None:
+        self.hand_over(next(reversed(self.taken)), 0, by_other)
+
+    @rule()
+    def look_into_the_inbox(self) -> None:
+        for shard in self.mine.owned:
+            self.mine.read_inboxes([shard], fresh=True)
+
+    @rule()
+    def take(self) -> None:
+        taken = self.mine.table.take(1e9)
+        if taken:
+            task, host = taken
+            assert task.url not in self.taken, "given out twice"
+            self.taken[task.url] = task
+            self.mine.table.rest(host.host, 0.0)
+
+    @precondition(lambda self: self.taken)
+    @rule(kept=st.booleans())
+    def settle(self, kept: bool) -> None:
+        _, task = self.taken.popitem()
+        self.settled.add(task.url)
+        self.model.pop(task.url, None)
+        self.mine.table.settle([task], kept)
+
+    @precondition(lambda self: self.taken)
+    @rule()
+    def retry(self) -> None:
+        _, task = self.taken.popitem()
+        again = Try(task.url, task.depth, task.attempt + 1, 1000.0)
+        add(self.mine, again)
+        if task.url in self.model:
+            self.expect(again)
+
+    @precondition(lambda self: self.taken)
+    @rule()
+    def put_back(self) -> None:
+        url, _ = self.taken.popitem()
+        self.mine.table.put_back(url)
+
+    @rule(most=st.sampled_from([1, 48]))
+    def tidy(self, most: int) -> None:
+        for shard in self.mine.owned:
+            tidy(self.mine, shard, most)
+
+    @rule(shard=st.integers(0, 1))
+    def give_a_shard_back_and_take_it_again(self, shard: int) -> None:
+        self.mine.hold([shard])
+        self.mine.flush()
+        if not self.mine.table.in_flight(shard):
+            self.mine.disown([shard])
+        else:
+            self.mine.disown([shard], lost=[shard])  # another worker took it
+            self.taken = {url: task for url, task in self.taken.items() if self.mine.shard_of(url) != shard}
+        self.mine.own([shard])
+
+    @rule()
+    def be_killed_and_begin_again(self) -> None:
+        self.start()
+
+    @invariant()
+    def a_new_owner_finds_all_that_is_not_settled(self) -> None:
+        found = {url: (task.depth, task.attempt) for url, task in on_disk(self.root).items()}
+        assert {url: found.get(url) for url in self.model} == self.model
+        assert found.keys() <= self.model.keys() | self.settled
+
+    @invariant()
+    def the_counters_are_right(self) -> None:
+        table = self.mine.table
+        rows = dict(table._db.execute("SELECT batch, count(*) FROM task WHERE state < 4 GROUP BY batch").fetchall())
+        assert {batch: count for batch, count in table.left.items() if count} == rows
+        assert table.waiting == sum(rows.values())
+        assert table.taken == len(self.taken)
+
+
+class LifeInSmallLots(InSmallLots, Life):
+    """The same where four lines are more than is read, or written anew, at a time."""
+
+    @rule()
+    def read_on(self) -> None:
+        self.mine.read_on()
+
+
+Life.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+LifeInSmallLots.TestCase.settings = Life.TestCase.settings
+TestNothingIsLostWhateverHappens = Life.TestCase
+TestNothingIsLostInSmallLots = LifeInSmallLots.TestCase
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("news", [[Try(A, 1), Try(A, 5, 1, 10.0)], [Try(A, 5, 1, 10.0), Try(A, 1)]])
+def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_restart(
+    root: Path, news: list[Try], flushed: bool
+) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A, 5))
+    assert mine.table.take(0.0)
+    mine.table.rest("a.example", 0.0)
+    for task in news:  # found nearer while it was in flight, and its host did not answer
+        add(mine, task)
+    if flushed:
+        mine.flush()
+    for _ in range(2):
+        for shard in (0, 1):
+            mine.tidy(shard)
+        assert {(task.depth, task.attempt) for task in on_disk(root).values()} == {(1, 1)}
+    assert (mine.table.waiting, mine.table.taken) == (1, 0)
+    taken = mine.table.take(1e9)
+    assert taken and taken[0] == Try(A, 1, 1)
+    mine.flush()
+    mine.table.settle([taken[0]], kept=True)
+    for shard in (0, 1):
+        mine.tidy(shard)
+    assert not list(root.glob("frontier/*/*")), "nothing counts for ever"
+
+
+def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
+    old = owner_of(root, "old")
+    for number in range(3):
+        add(old, Try(f"{A}{number}"))
+    new = owner_of(root, "new")  # old was silent, and is buried
+    for shard in (0, 1):
+        tidy(old, shard, most=1)  # ... but was only asleep in the middle of this
+    for shard in (0, 1):
+        new.read_inboxes([shard], fresh=True)
+        new.tidy(shard)
+    assert new.table.waiting == 3
+    assert len(on_disk(root)) == 3
+
+
+def test_two_frontiers_of_one_name_do_not_replace_each_others_batches(root: Path) -> None:
+    for url in (A + "1", A + "2"):  # one after the other, as in `begin` and after each death of a worker
+        add(frontier_of(root, "same"), Try(url))
+    pair = [frontier_of(root, "same"), owner_of(root, "same")]  # two machines at once
+    for number in range(3, 7):
+        add(pair[number % 2], Try(f"{A}{number}"))
+    for shard in (0, 1):
+        pair[1].read_inboxes([shard], fresh=True)
+        tidy(pair[1], shard, most=1)
+    assert on_disk(root).keys() == {f"{A}{number}" for number in range(1, 7)}
+    assert pair[1].table.waiting == 6
+
+
+def test_what_dead_workers_had_in_hand_is_all_waiting_after_several_deaths(root: Path) -> None:
+    machine = Machine(Plan(root, workers=1, threads=1, quiet=True), Settings(shards=2, durable=False))
+    machine._processes[0] = SimpleNamespace(join=lambda _: None, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
+    for number in range(3):
+        machine.slate.fly(0, 0, f"0\t0\t0\t{A}{number}")
+        machine._mourn(0)
+    assert {task.url: task.attempt for task in on_disk(root).values()} == {f"{A}{number}": 1 for number in range(3)}
+
+
+def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = owner_of(root)
+    for number in range(3):
+        add(mine, Try(f"{A}{number}"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "drop", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            tidy(mine, mine.shard_of(A), most=1)
+    assert len(on_disk(root)) == 3
+    mine.tidy(mine.shard_of(A))
+    assert len(on_disk(root)) == 3 == mine.table.waiting
+    assert take_all(mine.table) == [f"{A}{number}" for number in range(3)]
+
+
+def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -> None:
+    mine = owner_of(root)
+    for number in range(frontier_module.MANY + 10):
+        add(mine, Try(f"{A}{number}"))
+    for number in range(5):
+        mine.table.settle([Try(f"{A}{number}")], kept=True)
+    mine.tidy(mine.shard_of(A))
+    assert len(list(root.glob("frontier/*/*"))) < 35
+    assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
+
+
+def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    mine = owner_of(root)
+    for number in range(4):
+        add(mine, *(Try(f"{A}{number}/{page}") for page in range(5)))
+    names = set(root.glob("frontier/*/*"))
+    tidy(mine, mine.shard_of(A), most=1)
+    assert set(root.glob("frontier/*/*")) == names
+    for number in range(4):
+        mine.table.settle([Try(f"{A}{number}/0")], kept=True)
+    tidy(mine, mine.shard_of(A), most=1)
+    assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
+
+
+# ---- a large inbox
+
+
+@pytest.fixture
+def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store in which ten lots wait, the last one with a retry."""
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    giver = frontier_of(root, "giver")
+    for number in range(10):
+        add(giver, *(Try(f"{A}{number}/{page}") for page in range(10)))
+    add(giver, Try(A, 0, 1, time.monotonic() + 1000))
+    return root
+
+
+def test_a_large_inbox_is_read_a_lot_at_a_time_and_what_is_read_can_be_taken(large: Path) -> None:
+    mine = owner_of(large)
+    assert mine.unread
+    assert mine.table.waiting == 11, "a lot, and the retry"
+    assert mine.take()
+    mine.read_on()
+    assert mine.table.waiting == 21
+    assert read_all(mine).table.waiting == 101
+
+
+def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: Path) -> None:
+    mine = owner_of(large)
+    assert mine.table.next_retry("a.example") > time.monotonic() + 900
+    taken = take_all(read_all(mine).table)
+    assert len(taken) == 100
+    assert A not in taken
+
+
+def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
+    mine = owner_of(large)
+    for url in take_all(mine.table):
+        mine.table.settle([Try(url)], kept=True)
+    shard = mine.shard_of(A)
+    assert not mine.tidy(shard)
+    assert len(list(large.glob("frontier/*/*"))) == 11
+    assert read_all(mine).tidy(shard)
+    assert len(list(large.glob("frontier/*/*"))) == 10
+
+
+def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: Path) -> None:
+    mine = owner_of(large)
+    mine.hold([0, 1])
+    mine.disown([0, 1])
+    assert not mine.unread
+    assert mine.table.waiting == 0
+    assert len(on_disk(large)) == 101
+
+
+def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_on_at_first(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    mine = frontier_of(root)
+    shard = mine.shard_of(A)
+    other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(url) != shard)
+    lines = to_lines([Try(A), *(Try(f"{other}{page}") for page in range(11))])
+    (root / f"frontier/00{shard}/someone-0000-000001.12").write_bytes(lines)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            mine.own([shard])
+    read_all(mine).flush()
+    mine.tidy(shard)
+    assert len(on_disk(root)) == 12
+    mine.table.settle([Try(A)], kept=True)
+    mine.tidy(shard)
+    assert len(on_disk(root)) == 11
+
+
+def test_what_a_dead_worker_had_is_all_read_before_any_of_it_is_written_anew(large: Path) -> None:
+    heir = frontier_of(large, "heir")
+    heir.own([0, 1], inherited=[0, 1])
+    for shard in (0, 1):
+        assert not heir.tidy(shard)
+    assert heir.table.waiting == 11, "as much as was read at first"
+    assert not list(large.glob("frontier/*/heir-*"))
+
+
+def test_what_a_dead_worker_had_is_written_anew_a_lot_at_a_time(large: Path) -> None:
+    heir = frontier_of(large, "heir")
+    heir.own([0, 1], inherited=[0, 1])
+    read_all(heir)
+    rounds = 0
+    while not heir.tidy(heir.shard_of(A)):
+        assert len(list(large.glob("frontier/*/giver-*"))) == 11, "nothing is removed before all of it is written"
+        rounds += 1
+    assert rounds >= 10
+    assert {path.name.partition("-")[0] for path in large.glob("frontier/*/*")} == {"heir"}
+    assert len(on_disk(large)) == 101
+
+
+def test_a_worker_is_not_idle_while_it_has_batches_to_read(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "LOT", 10)
+    house = home().house
+    house.frontier.own([0, 1])
+    add(frontier_of(root, "giver"), *(Try(f"{A}{page}") for page in range(10)))
+    add(frontier_of(root, "giver"), *(Try(f"{A}{page}") for page in range(10)))
+    assert house._is_idle()
+    house.frontier.read_inboxes([0, 1], fresh=True)
+    for page in range(10):
+        house.table.settle([Try(f"{A}{page}")], kept=True)
+    assert house.table.waiting == 0
+    assert not house._is_idle()
+    house.frontier.read_on()
+    assert house._is_idle()
+
+
+def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A + "1"), Try(A + "2"), Try(A + "3"))
+    taken = mine.take()
+    assert taken
+    mine.table.settle([taken[0]], kept=True)
+    mine.disown([mine.shard_of(A)])
+    assert on_disk(root).keys() == {A + "1", A + "2", A + "3"} - {taken[0].url}
+
+
+def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = owner_of(root)
+    mine.hand_over([Try(A), Try(B)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            mine.flush()
+    assert mine.queued
+    mine.flush()
+    assert not mine.queued
+    assert on_disk(root).keys() == {A, B}
+
+
+# ---- giving a shard back
+
+
+def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A))
+    shard = mine.shard_of(A)
+    assert mine.table.take(0.0)
+    mine.hold([shard])
+    assert mine.table.in_flight(shard)
+    add(mine, Try(A, 0, 1, 10.0))
+    assert not mine.table.in_flight(shard)
+    assert mine.table.taken == 0
+    assert mine.table.take(1e9) is None, "nothing of it is given out any more"
+    mine.disown([shard])
+    assert on_disk(root)[A].attempt == 1
+
+
+def test_what_is_put_back_into_a_shard_that_is_being_given_back_stays_there(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A))
+    assert mine.table.take(0.0)
+    mine.hold([mine.shard_of(A)])
+    mine.table.put_back(A)
+    mine.table.rest("a.example", 0.0)
+    assert mine.table.take(1e9) is None
+
+
+def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A))
+    add(mine, Try(A + "2"))
+    shard = mine.shard_of(A)
+    mine.hold([shard])
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            mine.disown([shard])
+    mine.disown([shard])
+    assert len(on_disk(root)) == 2
+    assert mine.table.waiting == 0
+
+
+def test_giving_shards_back_can_be_tried_again_after_the_mount_went_between_two_of_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = owner_of(root)
+    pages = [f"https://{name}.example/" for name in "abcdefgh"]
+    add(frontier_of(root, "other"), *map(Try, pages))
+    mine.read_inboxes([0, 1], fresh=True)
+    assert all(mine._batches.values()), "a batch in each folder"
+    mine.hold([0, 1])
+    drop, left = Files.drop, [True]
+
+    def fail_later(self: Files, name: str) -> bool:
+        if not left:
+            raise StoreAway("gone")
+        left.pop()
+        return drop(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "drop", fail_later)
+        with pytest.raises(StoreAway):
+            mine.disown([0, 1])
+    mine.disown([0, 1])
+    assert on_disk(root).keys() == set(pages)
+
+
+# ---- dedupe and order
+
+
+def test_a_url_is_given_out_once_however_often_it_is_handed_over(root: Path) -> None:
+    mine = owner_of(root)
+    for me in ("x", "y", "z"):
+        add(frontier_of(root, me), Try(A, 3), Try(A, 3))
+    add(mine, Try(A, 2), Try(A, 4))
+    for shard in (0, 1):
+        mine.read_inboxes([shard], fresh=True)
+    assert mine.table.waiting == 1
+    assert take_all(mine.table) == [A]
+    add(mine, Try(A, 1))
+    assert take_all(mine.table) == []
+
+
+def test_what_a_hosts_folders_hold_is_not_given_out(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, *(Try(f"{A}{number}") for number in range(4)))
+    mine.meet("a.example", {urls.key(A + "0"), urls.key(A + "9"), urls.key(A + "2")}, 2)
+    assert mine.table.waiting == 2
+    assert take_all(mine.table) == [A + "1", A + "3"]
+    add(mine, Try(A + "9"))
+    assert take_all(mine.table) == []
+
+
+def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
+    mine = owner_of(root, spread="url")
+    add(mine, Try(A), Try(A + "1"))
+    for noun in ("links", "errs"):
+        mine.files.put(f"{noun}/a.example/notes.txt", b"")
+    mine.files.put(f"links/a.example/{urls.key(A)}", b"{}")
+    mine.meet("a.example", Store(root).settled("a.example"), 1)
+    assert take_all(mine.table) == [A + "1"]
+
+
+def test_bfs_gives_the_nearest_and_oldest_first_and_dfs_the_deepest_and_newest() -> None:
+    tries = [Try(A + name, depth) for name, depth in (("two", 2), ("one", 1), ("three", 3), ("uno", 1))]
+    assert [url[18:] for url in take_all(table_of(*tries, order="bfs"))] == ["one", "uno", "two", "three"]
+    assert [url[18:] for url in take_all(table_of(*tries, order="dfs"))] == ["three", "two", "uno", "one"]
+
+
+def test_a_url_that_is_found_nearer_moves_forward() -> None:
+    table = table_of(Try(A + "x", 5), Try(A + "y", 3))
+    table.add([Try(A + "x", 1)], 2, one_shard)
+    assert take_all(table) == [A + "x", A + "y"]
+
+
+def test_the_least_served_host_goes_first() -> None:
+    table = table_of(*(Try(f"{A}{number}") for number in range(5)))
+    for _ in range(3):
+        assert take_one(table).url.startswith(A)
+    table.add([Try(B), Try(B + "2")], 2, one_shard)
+    assert [urls.host(url) for url in take_all(table)] == ["b.example"] * 2 + ["a.example"] * 2
+
+
+def greedy_table(*tries: Try) -> Table:
+    """A table whose host a.example has had nearly all requests lately."""
+    table = table_of(*(Try(f"{A}{number}") for number in range(50)), max_share=0.1)
+    table.meet("a.example", set(), 0, lambda _: True)
+    for _ in range(30):
+        take_one(table)
+    table.add(tries, 2, one_shard)
+    return table
+
+
+def test_a_host_that_has_had_its_share_waits_while_another_is_due_soon() -> None:
+    table = greedy_table(Try(B + "1"), Try(B + "2"))
+    assert take_one(table).url == B + "1"
+    assert (found := table.take(0.0)) and found[0].url == B + "2"
+    table.rest("b.example", 0.2)
+    table.add([Try(B + "3")], 3, one_shard)
+    assert table.take(0.0) is None, "b.example is due in a moment"
+    assert (found := table.take(0.2)) and found[0].url == B + "3"
+
+
+@pytest.mark.parametrize("due", [0.2, 60.0])
+def test_a_host_that_has_had_its_share_goes_on_when_no_other_waits_for_us(due: float) -> None:
+    table = greedy_table(Try(B + "1"), *([Try(B + "2")] if due > 1 else []))
+    assert take_one(table).url == B + "1"
+    table.rest("b.example", due)  # it has nothing more to ask for, or waits for its own pace
+    assert take_one(table).url.startswith(A)
+
+
+def test_of_few_hosts_each_may_have_more_than_its_share() -> None:
+    table = table_of(*(Try(f"{home}{number}") for number in range(10) for home in (A, B)), max_share=0.1)
+    for host in ("a.example", "b.example"):
+        table.meet(host, set(), 0, lambda _: True)
+    assert Counter(urls.host(take_one(table).url) for _ in range(20)) == {"a.example": 10, "b.example": 10}
+
+
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_at_one_depth_a_sitemaps_priority_comes_before_age(order: str) -> None:
+    table = table_of(*(Try(f"{A}{tenths}", 1, priority=tenths) for tenths in (7, 3, 5, 1, 9)), order=order)
+    assert "".join(url[-1] for url in take_all(table)) == "97531"
+
+
+def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
+    mine = owner_of(root)
+    add(mine, Try(A, 2, 0, 0.0, 3, 9))
+    taken = mine.take()
+    assert taken and taken[0] == Try(A, 2, 0, 0.0, 3, 9)
+    add(mine, taken[0]._replace(attempt=1))
+    mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
+    assert on_disk(root)[A] == Try(A, 2, 1, 0.0, 3, 9)
+
+
+def take_one(table: Table) -> Try:
+    taken = table.take(0.0)
+    assert taken
+    table.settle([taken[0]], kept=True)
+    table.rest(taken[1].host, 0.0)
+    return taken[0]
+
+
+def test_a_host_is_not_given_out_again_before_its_time() -> None:
+    table = table_of(Try(A + "1"), Try(A + "2"), Try(B))
+    assert {urls.host(table.take(0.0)[0].url) for _ in range(2)} == {"a.example", "b.example"}  # type: ignore[index]
+    assert table.take(1e9) is None, "both are being asked"
+    table.rest("a.example", 10.0)
+    assert table.take(9.9) is None
+    assert table.next_due(9.0) == pytest.approx(1.0)
+    assert table.take(10.0)[0].url == A + "2"  # type: ignore[index]
+
+
+def test_a_host_that_ran_empty_keeps_its_time() -> None:
+    table = table_of(Try(A + "1"))
+    assert table.take(0.0)
+    table.rest("a.example", 10.0)
+    assert table.take(5.0) is None
+    table.add([Try(A + "2")], 2, one_shard)
+    assert table.take(5.0) is None
+    assert table.take(10.0)
+
+
+def test_a_host_is_given_to_as_many_visitors_as_it_has_lanes() -> None:
+    table = table_of(*(Try(f"{A}{number}") for number in range(9)))
+    assert table.take(0.0) and not table.take(0.0)
+    table.rest("a.example", 0.0, lanes=3)
+    assert [bool(table.take(0.0)) for _ in range(4)] == [True, True, True, False]
+    table.rest("a.example", 0.0, strain=1.0, lanes=1)  # it is strained: the others come home first
+    assert table.take(0.0) is None
+    table.rest("a.example", 0.0, lanes=1)
+    assert table.take(0.0) is None
+    table.rest("a.example", 0.0, lanes=1)
+    assert table.take(0.0) and not table.take(0.0)
+
+
+def test_a_host_that_has_its_share_is_cut() -> None:
+    table = table_of(*(Try(f"{A}{number}") for number in range(5)), Try(B), max_per_host=2)
+    assert sorted(take_all(table)) == [A + "0", A + "1", B]
+    assert table.take(10.0) is None
+    assert (table.cut, table.waiting, table.left[1]) == (3, 0, 0)
+
+
+def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
+    table = table_of(*(Try(f"{A}{number}") for number in range(5)), max_per_host=2)
+    take_all(table)
+    assert table.take(10.0) is None
+    assert table.hosts() == 0
+    assert table.next_due(10.0) > 60
+
+
+def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
+    table = table_of(*(Try(f"{A}{number}") for number in range(3)), max_per_host=1)
+    taken = table.take(0.0)
+    assert taken and table.take(0.0) is None
+    table.settle([taken[0]], kept=False)
+    table.rest("a.example", 0.0)
+    assert len(take_all(table)) == 1
+
+
+def test_a_retry_waits_until_it_is_due() -> None:
+    table = table_of(Try(A))
+    assert table.take(100.0)
+    table.add([Try(A, 0, 1, 130.0)], 2, one_shard)
+    table.rest("a.example", 0.0)
+    assert (table.taken, table.waiting, table.left[1], table.left[2]) == (0, 1, 0, 1)
+    assert table.take(129.0) is None
+    assert table.next_due(129.0) == pytest.approx(1.0)
+    assert table.take(130.0)[0] == Try(A, 0, 1)  # type: ignore[index]
+
+
+def deal_with_nearer(table: Table) -> list[Try]:
+    found = []
+    while table.nearer:
+        task, batch = table.nearer[0]
+        found.append(task)
+        table.drop_nearer(batch)
+    return found
+
+
+@pytest.mark.parametrize("relax", [True, False])
+def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
+    table = table_of(Try(A, 3), relax=relax)
+    take_all(table)
+    table.add([Try(A, 3), Try(A, 2), Try(A, 2), Try(A, 1)], 2, one_shard)
+    assert table.left[2] == (2 if relax else 0), "the batch stays until its news are dealt with"
+    assert [(task.url, task.depth) for task in deal_with_nearer(table)] == ([(A, 2), (A, 1)] if relax else [])
+    assert table.left[2] == 0
+    table.add([Try(A, 1)], 3, one_shard)
+    assert table.nearer == []
+
+
+def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_settled() -> None:
+    table = table_of(Try(A, 3), relax=True)
+    taken = table.take(0.0)
+    assert taken
+    table.add([Try(A, 1)], 2, one_shard)
+    assert table.nearer == []
+    table.settle([taken[0]], kept=True)
+    assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
+    assert [(task.url, task.depth) for task in deal_with_nearer(table)] == [(A, 1)]
+    assert table.left[2] == 0
+
+
+def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_to_hand_over() -> None:
+    table = table_of(Try(A, 3), relax=True)
+    taken = table.take(0.0)
+    assert taken
+    table.add([Try(A, 1)], 2, one_shard)
+    table.settle([taken[0]], kept=False, links=False)
+    assert (table.nearer, table.left[2]) == ([], 0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(0, 30), st.integers(0, 5)), max_size=40))
+@example([(A, 1, 1), (A, 1, 0)])
+def test_every_url_is_given_out_exactly_once_in_any_order(links: list[tuple[str, int, int]]) -> None:
+    tries = [Try(f"{host}{number}", depth) for host, number, depth in links]
+    for order in ("bfs", "dfs"):
+        given_out = take_all(table_of(*tries, order=order))
+        assert sorted(given_out) == sorted({task.url for task in tries})
+
+
+# ---- the house that keeps it
+
+
+class Home:
+    """A worker's house over a little store, with the housekeeper's rounds in the hands of the test."""
+
+    def __init__(self, root: Path, workers: int = 1, **given: object) -> None:
+        self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
+        self.store = Store(root, Files(root, "house", durable=False))
+        self.slate = Slate(get_context("spawn"), workers, 4)
+        self.seeds = Seeds(self.store, self.settings)
+        self.house = House(self.store, self.settings, self.seeds, self.slate, 0, "machine")
+        self.house.shards.beat(self.house.counters(), "")
+
+    def keep(self, url: str, depth: int, *links: str) -> None:
+        """As if a visitor had brought a page."""
+        reading = Reading("", "utf-8", "", links)
+        record = build_record(Page(url, 200), reading, depth, links, 0.0)
+        self.house.frontier.hand_over(Try(link, depth + 1) for link in links)
+        self.house.done(Done(Try(url, depth), record, 0))
+        self.house.flush()
+
+
+@pytest.fixture
+def home(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Home]]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    homes: list[Home] = []
+
+    def make(**given: Any) -> Home:
+        homes.append(Home(root, **given))
+        return homes[-1]
+
+    yield make
+    for made in homes:
+        made.house.closed = True
+        made.house._pool.shutdown()
+        made.house.shards.trace.wipe()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    mine = home()
+    mine.store.files.durable = True
+    mine.store.files.__dict__["_settles_at_once"] = at_once
+    written: set[Path] = set()  # files and folders that changed since they were brought to the disk
+    lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
+    sync, fsync, write_new, rename = syncs.sync_all, os.fsync, Files._write_new, Draft.rename
+
+    def seen(descriptor: int) -> Path:
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def note_write(self: Files, place: int, name: str, data: bytes, later: bool = False) -> None:
+        written.update({seen(place) / name, seen(place)})
+        write_new(self, place, name, data, later)
+
+    def note_rename(draft: Draft, place: int) -> None:
+        folder = seen(place)
+        if folder.parent.name == "links":
+            lost.append(written - {folder})  # its own name may come to the disk later
+        if folder / draft.temporary in written:
+            written.add(root / draft.name)
+        written.discard(folder / draft.temporary)
+        rename(draft, place)
+
+    monkeypatch.setattr(syncs, "sync_all", lambda root: (sync(root), written.clear()))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), written.discard(seen(descriptor))))
+    monkeypatch.setattr(Files, "_write_new", note_write)
+    monkeypatch.setattr(Draft, "rename", note_rename)
+    mine.store.put_html(A, "text")
+    mine.keep(A, 0, B, C)
+    assert lost == [set()]
+    assert on_disk(root).keys() == {B, C} and mine.store.html(A) == "text"
+
+
+def test_what_a_neighbour_leaves_is_looked_for_at_once_by_a_worker_that_has_little(
+    root: Path, home: Callable[..., Home]
+) -> None:
+    mine = home(workers=2)
+    mine.house.frontier.own([0, 1])
+    neighbour = Frontier(Files(root, "neighbour", durable=False), mine.settings)
+    neighbour.doors = {0: 0, 1: 0}
+    neighbour.hand_over([Try(A)])
+    neighbour.flush()
+    assert neighbour.sent == 1
+    mine.house._listen(time.monotonic())
+    assert mine.house.table.waiting == 0, "nobody has said anything"
+    mine.slate.set(1, "sent", 1)
+    mine.house._listen(time.monotonic())
+    assert mine.house.table.waiting == 1
+
+
+@pytest.mark.parametrize("failing", ["put", "draft", "publish"])
+def test_a_flush_that_fails_keeps_its_pages_for_the_next(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    mine = home()
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreAway("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, failing, fail)
+        with pytest.raises(StoreAway):
+            mine.keep(A, 0, B)
+    assert mine.store.record(A) is None
+    assert [path.name for path in root.glob("links/*/.*")] == [], "no draft is left"
+    mine.house.flush()
+    assert mine.store.record(A) is not None
+    assert mine.slate.get(0, "pages") == 1
+    assert on_disk(root).keys() == {B}
+
+
+def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home(depth=3)
+    mine.house.frontier.own([0, 1])
+    mine.keep(A, 3, B)
+    mine.house.table.meet("a.example", {urls.key(A)}, 1, lambda _: True)
+    add(mine.house.frontier, Try(A, 1))
+    assert mine.house.table.nearer
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "get", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+        with pytest.raises(StoreAway):
+            mine.house.flush()
+    mine.house.flush()
+    record = mine.store.record(A)
+    assert record is not None and record["depth"] == 1
+    assert on_disk(root)[B].depth == 2
+
+
+@pytest.mark.parametrize("most", [1, 48])
+def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_over(root: Path, most: int) -> None:
+    mine = owner_of(root, depth=3)
+    add(mine, Try(A, 3))
+    assert take_all(mine.table) == [A]
+    for task in (Try(A, 1), Try(A + "2"), Try(A + "3")):
+        add(frontier_of(root, "other"), task)
+    for shard in (0, 1):
+        mine.read_inboxes([shard], fresh=True)
+        tidy(mine, shard, most)
+    assert [task.depth for task, _ in mine.table.nearer] == [1]
+    assert on_disk(root)[A].depth == 1, "nobody has handed its links over yet"
+    deal_with_nearer(mine.table)
+    for shard in (0, 1):
+        tidy(mine, shard, most)
+    assert on_disk(root).keys() >= {A + "2", A + "3"}
+    assert most == 1 or A not in on_disk(root)
+
+
+def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "workers" / "before@000009.end").write_text('{"machine": "another", "pages": 10}')
+    add(frontier_of(root, "other"), Try(A))
+    mine = home(limit=10)
+    found: list[object] = []
+
+    def look_and_leave() -> bool:
+        mine.house._look()
+        found.extend([mine.house.table.waiting, mine.house.take(0)])
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mine.house, "_may_leave", look_and_leave)
+        mine.house.keep()
+    assert found == [1, None]
+    assert mine.house._may_leave() and mine.house.outcome == "limit"
+
+
+@pytest.mark.parametrize("failing", ["take", "settle"])
+def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    mine = home()
+    worker = Worker(mine.store, mine.house, mine.seeds)
+    full = sqlite3.OperationalError("database or disk is full")
+
+    def fail(*_: object, **__: object) -> None:
+        raise full
+
+    task, host = Try(A), Host("a.example", 0.0, True, 0)
+    monkeypatch.setattr(mine.house.frontier, "take", lambda: (task, host) if failing != "take" else fail())
+    monkeypatch.setattr(mine.house.table, failing, fail)
+    monkeypatch.setattr(worker, "visit", fail if failing == "settle" else lambda *_: mine.house.fail(StoreAway("x")))
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    visitor = threading.Thread(target=worker._visitor, args=(0,), daemon=True)
+    visitor.start()
+    visitor.join(300)
+    assert mine.house.fault is full
+    with pytest.raises(sqlite3.OperationalError):  # where the machine sees it, and makes another worker
+        worker.run(0)
+
+
+def test_a_worker_that_begins_while_the_mount_is_away_waits_for_it(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home()
+    beat, failures = mine.house.shards.beat, [StoreAway("gone")]
+
+    def fail_once(*args: Any) -> bool:
+        if failures:
+            raise failures.pop()
+        mine.slate.drain()
+        return beat(*args)
+
+    monkeypatch.setattr(mine.house.shards, "beat", fail_once)
+    mine.house.keep()
+    assert not failures
+    assert mine.house.outcome == "stopped"
+
+
+def test_a_worker_that_is_told_to_stop_while_the_mount_is_away_stops(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home()
+    monkeypatch.setattr(mine.house.shards, "beat", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
+    mine.slate.drain()
+    mine.house.keep()
+    assert mine.house.closed and mine.house.error is None
+
+
+def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permits_module, "REMEMBERED", 10)
+    monkeypatch.setattr(permits_module, "UNDER_WAY", 10)
+    mine = home(retries=0)
+    permits = Permits(mine.house, mine.seeds, lambda url: Failure(url, "dns"))
+    for number in range(50):
+        permits.ask(Try(f"https://host{number}.example/"))
+    assert len(permits._rules) + len(permits._failed) + len(permits._steps) <= 30
+
+
+def test_the_memory_of_rules_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permits_module, "HEAVY", 1_000_000)
+    body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(200))
+    mine = home()
+    permits = Permits(mine.house, mine.seeds, lambda url: Page(url, 200, {}, body))
+    for number in range(50):
+        permits.ask(Try(f"https://host{number % 40}.example/"))
+        assert permits._weight == sum(rules.weight for rules, _ in permits._rules.values()) <= 1_000_000
+    assert 1 < len(permits._rules) < 40
+    assert permits.of(Try("https://host15.example/1")), "what was forgotten is in the store"
+
+
+def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) -> None:
+    mine = home()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            tasks = [Try(f"{A}{number}") for number in range(400)]
+            list(pool.map(lambda task: mine.house.refuse(task, Failure(task.url, "dns")), tasks))
+    finally:
+        sys.setswitchinterval(before)
+    assert mine.house.counters()["refusals"] == {"dns": 400}
+    assert mine.slate.get(0, "refusals") == 400
+    assert len(mine.store.settled("a.example")) == 400
+
+
+def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, home: Callable[..., Home]) -> None:
+    mine = home()
+    add(frontier_of(root, "other"), Try(A))
+    mine.house._look()
+    assert mine.house.take(0)
+    shard = mine.house.frontier.shard_of(A)
+    (root / "workers" / "aaa@000001").write_text("{}")
+    (root / "workers" / "bbb@000001").write_text("{}")
+    mine.house.shards.beat(mine.house.counters(), "")
+    mine.house._balance()  # three workers and two shards: we come last, and have too many
+    assert mine.house._leaving == {shard}
+    assert (root / "shards" / f"{shard:03d}@house").exists()
+    assert not mine.house._is_idle()
+    mine.keep(A, 0)
+    mine.house._balance()
+    assert (root / "shards" / f"{shard:03d}@free").exists()
+    assert mine.house._is_idle() and not mine.house.frontier.owned
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
+    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    mine = home()
+    add(frontier_of(root, "other"), Try(A))
+    mine.house._look()
+    worker = Worker(mine.store, mine.house, mine.seeds)
+    asked: list[str] = []
+
+    def hang(host: str) -> Robots | None:
+        mine.house.shards.beaten -= mine.settings.patience  # so long that we have been replaced
+        return Robots(time.time(), 404, b"") if known else None
+
+    monkeypatch.setattr(mine.store, "robots", hang)
+    monkeypatch.setattr(worker.fetcher, "get", lambda url, **_: asked.append(url) or Failure(url, "dns"))
+    for _ in ("met", "asked"):
+        taken = mine.house.frontier.take()
+        assert taken
+        worker._go(0, *taken)
+    worker.fetcher.close()
+    assert not asked
+    assert not mine.house.table.taken and mine.house.frontier.take(), "it waits, in case that we were not"
+
+
+def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_again(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home(spread="url")
+    pages = [f"{A}{number}" for number in range(20)]
+    first, second = (next(page for page in pages if mine.house.frontier.shard_of(page) == shard) for shard in (0, 1))
+    mine.house.frontier.own([0])
+    add(mine.house.frontier, Try(first))
+    worker = Worker(mine.store, mine.house, mine.seeds)
+
+    def list_slowly(host: str, past: int) -> set[str]:
+        mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
+        mine.house.frontier.own([1], past=mine.store.past())
+        return set()  # as it was when the listing began
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mine.store, "settled_by_others", list_slowly)
+        taken = mine.house.frontier.take()
+        assert taken
+        worker.visit(*taken)
+    taken = mine.house.table.take(time.monotonic() + 1000)
+    assert taken and not taken[1].met
+    worker.visit(*taken)
+    worker.fetcher.close()
+    add(mine.house.frontier, Try(second))
+    assert mine.house.table.waiting == 1, "the other one is known to be settled"
+
+
+def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
+    mine = home(robots=False)
+    add(frontier_of(root, "last owner"), Try(A, 0, 1, time.monotonic() + 1000), Try(A + "2"))
+    mine.house._look()
+    worker = Worker(mine.store, mine.house, mine.seeds)
+    taken = mine.house.frontier.take()
+    assert taken and not taken[1].met
+    worker.visit(*taken)
+    worker.fetcher.close()
+    assert mine.house.frontier.take() is None, "its last owner asked it less than a delay ago"
+    assert mine.house.frontier.table.take(time.monotonic() + 1000) is not None
+
+
+def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(
+    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = home().house
+    house._look()
+    is_idle = house._is_idle
+
+    def idle_until_now() -> bool:
+        was_idle = is_idle()
+        add(house.frontier, Try(A))
+        return was_idle
+
+    monkeypatch.setattr(house, "_is_idle", idle_until_now)
+    house._beat()
+    assert house.shards.pulse.idle
+    assert house.shards.pulse.mark != str(house.table.arrivals)
+
+
+# ---- size
+
+
+def test_the_memory_of_a_worker_does_not_grow_with_what_waits() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_URLS], capture_output=True, text=True, check=True)
+    waiting, half, peak = map(int, done.stdout.split())
+    print(f"{waiting} URLs of 500 hosts: {half} MB for the first half of them, {peak} MB for all")
+    assert waiting == 200_000
+    assert peak < 100
+    assert peak - half < 10, "a million takes little more"

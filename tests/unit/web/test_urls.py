@@ -1,0 +1,308 @@
+"""The spelling is held against the web platform's cases; what differs from them differs by a named rule."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Tally
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawler.web import urls
+
+DATA = Path(__file__).parents[2] / "data" / "urls"
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """The cases of a WPT file, without the comments between them."""
+    return [case for case in json.loads((DATA / name).read_text()) if isinstance(case, dict)]
+
+
+def refusal(hostname: str, port: str = "") -> str | None:
+    """Our rule, if any, against a host that the URL standard accepts."""
+    name = hostname.removesuffix(".")
+    labels = [] if name.startswith("[") else name.split(".")
+    rules = {
+        "port 0": port == "0",
+        "an empty label": "" in labels,
+        "a name that starts with a hyphen": name.startswith("-"),
+        "a label of more than 63 bytes": any(len(label) > 63 for label in labels),
+        "a name of more than 253 bytes": len(name) > 253,
+        "a byte that no host name has": any(re.search("[^a-z0-9_-]", label) for label in labels),
+    }
+    return next((rule for rule, applies in rules.items() if applies), None)
+
+
+def ours(case: dict[str, Any]) -> tuple[str | None, str]:
+    """What we make of a WPT case, and the rule that says so."""
+    if case.get("failure"):
+        return None, "the standard's own failure"
+    if case["protocol"] not in ("http:", "https:"):
+        return None, "neither http nor https"
+    rule = refusal(case["hostname"], case["port"])
+    if rule:
+        return None, rule
+    port = ":" + case["port"] if case["port"] else ""
+    netloc = case["hostname"].removesuffix(".") + port
+    path = case["href"].partition("#")[0].split("/", 3)[3]
+    return f"{case['protocol']}//{netloc}/{path}", "the standard's spelling"
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["http://h/", "http://h/a", "http://h/a/b/c?d/e", "http://h/a/b/?/../x", "http://h/a//b", "http://h/%2e%2e/b;/c"],
+)
+def test_the_links_of_a_page_have_the_same_spelling_though_most_are_remembered_from_its_neighbours(page: str) -> None:
+    odd = [
+        "",
+        "?",
+        "?q",
+        "#",
+        "#f",
+        " ?q",
+        "\n#",
+        "\t",
+        "/",
+        "//",
+        "//h2",
+        "..",
+        "../",
+        ".",
+        "./?x",
+        "a?b",
+        "http:",
+        "\\x",
+    ]
+    for link in odd + [case["input"] for case in cases("urltestdata.json")]:
+        assert urls.spell_link(link, page, frozenset()) == urls.spell(link, page, ()), link
+
+
+def test_every_wpt_case_on_an_http_page_is_spelled_by_the_standard_or_refused_by_a_named_rule(tally: Tally) -> None:
+    on_http = [c for c in cases("urltestdata.json") if c["base"] is None or c["base"].startswith("http")]
+    for case in on_http:
+        assert urls.spell(case["input"], case["base"]) == ours(case)[0], case
+    count = Counter(ours(case)[1] for case in on_http)
+    tally("URLs of the WPT on http pages", count.total(), len(on_http))
+    assert len(on_http) == 757
+    assert count == {
+        "the standard's spelling": 241,
+        "the standard's own failure": 257,
+        "neither http nor https": 253,
+        "port 0": 2,
+        "an empty label": 3,
+        "a byte that no host name has": 1,
+    }
+
+
+def test_every_host_of_toascii_is_spelled_by_the_standard_or_refused_by_a_named_rule(tally: Tally) -> None:
+    count: Counter[str] = Counter()
+    for case in cases("toascii.json"):
+        rule = refusal(case["output"]) if case["output"] else "the standard's own failure"
+        assert urls.spell(f"https://{case['input']}/x") == (None if rule else f"https://{case['output']}/x")
+        count[rule or "the standard's spelling"] += 1
+    tally("host names of toascii", count.total(), len(cases("toascii.json")))
+    assert count == {
+        "the standard's spelling": 54,
+        "the standard's own failure": 19,
+        "a name that starts with a hyphen": 4,
+        "a label of more than 63 bytes": 4,
+        "a name of more than 253 bytes": 3,
+        "an empty label": 2,
+        "a byte that no host name has": 1,
+    }
+
+
+SPELLINGS = [
+    ("HTTP://Example.ORG:80/a/../b/./c?q=1#part", "http://example.org/b/c?q=1"),
+    ("https://example.org:443", "https://example.org/"),
+    ("http://example.org:443/", "http://example.org:443/"),
+    ("http://user:secret@example.org/@x", "http://example.org/@x"),
+    ("  http://exa\tmple.org/a b\n", "http://example.org/a%20b"),
+    ("http:\\\\example.org\\a", "http://example.org/a"),
+    ("http://bücher.example/ü?ü", "http://xn--bcher-kva.example/%C3%BC?%C3%BC"),
+    ("http://0x7f.1/", "http://127.0.0.1/"),
+    ("http://[0:0::1]:8080/", "http://[::1]:8080/"),
+    ("http://example.org/\ud800", "http://example.org/%EF%BF%BD"),
+    ("http://_dmarc.a-b.example/%zz%41", "http://_dmarc.a-b.example/%zz%41"),
+    # One site, with or without the root's dot.
+    ("http://example.org./", "http://example.org/"),
+    ("http://example.org.:8080/", "http://example.org:8080/"),
+    # A query keeps its bytes and order, except for tracking.
+    ("http://example.org/?", "http://example.org/?"),
+    ("http://example.org/?b=2&&a=%7e&", "http://example.org/?b=2&&a=%7e&"),
+    ("http://example.org/?b&utm_source=x&a&gclid=1", "http://example.org/?b&a"),
+    ("http://example.org/?utm_source=x&", "http://example.org/"),
+    ("http://example.org/?fbclid", "http://example.org/"),
+    ("http://example.org/?UTM_SOURCE=x&my_gclid=1", "http://example.org/?UTM_SOURCE=x&my_gclid=1"),
+    ("http://example.org/utm_source=x?a=utm_source=x", "http://example.org/utm_source=x?a=utm_source=x"),
+]
+
+
+@pytest.mark.parametrize(("url", "spelled"), SPELLINGS)
+def test_the_spelling_of_a_url_stays_as_it_is_for_ever(url: str, spelled: str) -> None:
+    assert urls.SPELLING == 1
+    assert urls.spell(url) == spelled
+    assert urls.spell(spelled) == spelled
+
+
+NEVER_ASKED = [
+    *("", "/a", "example.org/a", "http://", "http:///", "mailto:a@example.org", "javascript:void(0)"),
+    *("ftp://example.org/", "data:text/html,x", "blob:https://example.org/x", "file:///etc/passwd"),
+    *("http://../", "http://./", "http://$home/", "http://*/", "http://;x/", "http://-rf/", "http://a%25b/"),
+    *("http://a..b/", "http://.a/", "http://a../", "http://~/", "http://a\0b/", "http://\ud800/"),
+    *("http://a:0/", "http://a:65536/", "http://1.2.3.256/", "http://[::1%25eth0]/", "http://[::1/"),
+    *("http://" + "a" * 64 + "/", "http://" + "a." * 127 + "a/", "http://" + "a." * 900 + "a/"),
+    *("http://a/" + "a" * 2000, "http:" * 1_000_000),
+]
+
+
+@pytest.mark.parametrize("url", NEVER_ASKED, ids=lambda url: repr(url[:24]))
+def test_what_we_never_ask_has_no_spelling(url: str) -> None:
+    assert urls.spell(url) is None
+
+
+def test_the_longest_names_that_fit_a_folder_are_spelled() -> None:
+    host = "a." * 126 + "a"  # 253 bytes
+    assert urls.spell(f"http://{host}./") == f"http://{host}/"
+    assert urls.spell(f"http://{host}:1/") == f"http://{host}:1/"
+    assert urls.spell(f"http://{host}:10/") is None
+    longest = "http://a/".ljust(urls.MAX_URL, "x")
+    assert urls.spell(longest + "#" + "y" * 9000) == longest
+
+
+def test_a_link_is_read_on_its_page() -> None:
+    page = "https://example.org/docs/index.html?q"
+    assert urls.spell("../a", page) == "https://example.org/a"
+    assert urls.spell("?r", page) == "https://example.org/docs/index.html?r"
+    assert urls.spell("#part", page) == page
+    assert urls.spell("//other.example", page) == "https://other.example/"
+    assert urls.spell("a", "not a page") is None
+
+
+def test_which_parameters_are_tracking_can_be_said() -> None:
+    assert urls.spell("http://a/?sid=1&gclid=2", tracking=["sid"]) == "http://a/?gclid=2"
+    assert urls.spell("http://a/?sid=1&gclid=2", tracking=()) == "http://a/?sid=1&gclid=2"
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+HOST_LIKE = st.text(st.sampled_from("abzAZ019-_.:@%[]*$;~/\\ \t\0éßاא\u200d。\ud800"), max_size=40)
+URL_LIKE = st.builds("http{}://{}/{}".format, st.sampled_from(["", "s"]), HOST_LIKE | ANY_TEXT, ANY_TEXT)
+QUERIES = st.lists(st.sampled_from(["", "a", "a=b", "utm_id=1", "gclid", "?", "é", "#"])).map("&".join)
+
+
+@settings(deadline=None)
+@given(ANY_TEXT | URL_LIKE | QUERIES.map("http://example.org/?{}".format), st.none() | URL_LIKE)
+def test_a_spelling_is_stable_and_clean_with_a_safe_host(url: str, base: str | None) -> None:
+    spelled = urls.spell(url, base)
+    if spelled is None:
+        return
+    assert urls.spell(spelled) == spelled == urls.spell(spelled, "http://other.example/")
+    assert re.fullmatch("https?://[!-~]+", spelled)
+    assert "#" not in spelled
+    name = urls.host(spelled)
+    assert re.fullmatch(r"[a-z0-9_[][]a-z0-9_.:-]{0,254}", name)
+    assert ".." not in name
+
+
+def test_host_key_and_shard_of_a_url_stay_as_they_are_for_ever() -> None:
+    url = "https://example.org:8080/a/b?c=/d"
+    assert urls.host(url) == "example.org:8080"
+    assert urls.key(url) == "f698ee4fb673caa07843781f"
+    assert urls.key("http://example.org/") == "2d318f381ff89408dcc9f943"
+    assert [urls.shard(url, n, "host") for n in (1, 64, 1000)] == [0, 43, 43]
+    assert [urls.shard(url, n, "url") for n in (1, 64, 1000)] == [0, 31, 327]
+
+
+def test_a_host_is_in_one_shard_unless_its_urls_are_spread() -> None:
+    pages = [f"http://example.org/{n}" for n in range(6400)]
+    assert len({urls.shard(page, 64, "host") for page in pages}) == 1
+    sites = [f"http://{n}.example.org/" for n in range(6400)]
+    for sizes in (
+        Counter(urls.shard(page, 64, "url") for page in pages),
+        Counter(urls.shard(site, 64, "host") for site in sites),
+    ):
+        assert len(sizes) == 64
+        assert 50 < min(sizes.values()) <= max(sizes.values()) < 150
+
+
+def test_the_public_suffix_lists_own_cases_give_their_domains(tally: Tally) -> None:
+    lines = (DATA / "test_psl.txt").read_text().splitlines()
+    found = [re.fullmatch(r"checkPublicSuffix\('(.+)', (?:null|'(.+)')\);", line) for line in lines]
+    pairs = [match.groups() for match in found if match]
+    assert len(pairs) == 77
+    wrong = [name for name, expected in pairs if urls.domain(name) != expected]
+    tally("public suffixes", len(pairs) - len(wrong), len(pairs))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("www.example.co.uk:8080", "example.co.uk"),
+        ("www.example.org.", "example.org"),
+        ("me.github.io", "me.github.io"),
+        ("www.食狮.公司.cn", "食狮.公司.cn"),
+        ("www.xn--85x722f.xn--55qx5d.cn", "xn--85x722f.xn--55qx5d.cn"),
+        *[(name, None) for name in ("", "localhost", "co.uk", "github.io", "a..b", ".example.org")],
+        *[(name, None) for name in ("192.0.2.1", "192.0.2.1:80", "[2001:db8::1]:80", "[::1]", "::1")],
+    ],
+)
+def test_a_host_has_a_domain_unless_it_is_an_address_or_a_suffix(host: str, domain: str | None) -> None:
+    assert urls.domain(host) == domain
+
+
+SEEDS = ["https://www.example.org/docs/index.html?v=/1/", "http://192.0.2.1/", "http://github.io/"]
+SCOPES = {
+    #                                                        page prefix host domain
+    "https://www.example.org/docs/index.html?v=/1/":         "yes  yes    yes  yes",
+    "http://www.example.org/docs/":                          "no   yes    yes  yes",
+    "https://www.example.org/docs/deep/er.html?u=/":         "no   yes    yes  yes",
+    "https://www.example.org/docs":                          "no   no     yes  yes",
+    "https://www.example.org/docs2/":                        "no   no     yes  yes",
+    "https://www.example.org/?/docs/":                       "no   no     yes  yes",
+    "https://www.example.org:8080/docs/":                    "no   no     no   yes",
+    "https://example.org/docs/":                             "no   no     no   yes",
+    "https://example.com/www.example.org/docs/":             "no   no     no   no",
+    "https://www.example.org.evil.example/docs/":            "no   no     no   no",
+    "https://192.0.2.1/a":                                   "no   yes    yes  yes",
+    "https://192.0.2.2/":                                    "no   no     no   no",
+    "https://github.io/a":                                   "no   yes    yes  yes",
+    "https://someone.github.io/":                            "no   no     no   no",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("url", SCOPES)
+def test_a_scope_admits_what_is_as_near_to_a_seed_as_its_kind_says(url: str) -> None:
+    admitted = {kind: urls.Scope(kind, SEEDS).admits(url) for kind in ("page", "prefix", "host", "domain")}
+    assert " ".join("yes" if yes else "no" for yes in admitted.values()) == " ".join(SCOPES[url].split())
+    assert urls.Scope("any").admits(url)
+    assert not urls.Scope("domain").admits(url)
+
+
+def test_a_link_must_match_an_include_if_there_is_one_and_no_exclude() -> None:
+    scope = urls.Scope("any", include=[r"/en/", re.compile("/DE/", re.I)], exclude=[r"\.pdf$"])
+    links = {"en/a": True, "de/a": True, "fr/a": False, "en/a.pdf": False, "en/a.pdf?html": True}
+    assert {link: scope.admits(f"http://example.org/{link}") for link in links} == links
+
+
+def test_a_scope_takes_seeds_later_and_travels_to_other_processes() -> None:
+    scope = urls.Scope("prefix")
+    scope.add("http://example.org/docs/")
+    assert pickle.loads(pickle.dumps(scope)).admits("https://example.org/docs/a")
+
+
+def test_a_kind_that_is_none_is_refused() -> None:
+    with pytest.raises(KeyError):
+        urls.Scope("everything")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../../x", "/", "a?b", "a#b", "a b", "A.example", "a\n"])
+def test_a_name_that_leads_elsewhere_is_no_host(name: str) -> None:
+    assert not urls.is_host(name)
+    assert urls.errand_of(f"http://b.example/robots.txt#robots-of-{name}~00") is None
