@@ -67,10 +67,11 @@ fuzz: $(READY) ## feed what reads strangers' bytes with bytes; SECONDS=300 for l
 	@$(BIN)/python tests/fuzz/fuzz.py -max_total_time=$(SECONDS) -timeout=30 -rss_limit_mb=2048 -max_len=70000 \
 		-artifact_prefix=.fuzz/ -print_final_stats=1 .fuzz/corpus
 
-check: $(READY) ## style, types and the order of imports: ruff, mypy --strict
+check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/shape/test_imports.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
+	$(PYTEST) tests/shape/test_imports.py
 
 dist: $(READY) ## a wheel and an sdist, in dist/
 	@rm -f dist/*.whl dist/*.tar.gz

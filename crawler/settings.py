@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 
 from crawler import __version__
-from crawler.crawl.logs import masked
 from crawler.errors import UsageError
 from crawler.fetch.request import Terms, check_connect_to, check_header, check_proxy, is_secret
 from crawler.web import urls
 from crawler.web.page import FOLLOWED, LINK_KINDS
+from crawler.web.text import masked
 
 Check = Callable[[Any], Any]
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

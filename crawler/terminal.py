@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol, TextIO, TypeVar
 
-from crawler.crawl.logs import masked, printable
+from crawler.web.text import masked, printable
 
 RED, GREEN, YELLOW, BOLD, DIM = "31", "32", "33", "1", "2"
 
@@ -53,6 +53,19 @@ def bar(items: Iterable[Item], what: str, total: int | None = None) -> Generator
 def count(items: Iterable[object]) -> int | None:
     """How many there are, for such a bar; None, without a look at them, if nobody looks."""
     return sum(1 for _ in items) if sys.stderr.isatty() else None
+
+
+def many(count: int, noun: str) -> str:
+    """A count and its noun: 1 page, 2 pages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(count: float) -> str:
+    """Bytes in one unit."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB")):
+        if count >= unit:
+            return f"{count / unit:,.1f} {name}"
+    return f"{count / 1e6:,.1f} MB"
 
 
 def flag(check: Callable[[Any], Item]) -> Callable[[str], Item]:

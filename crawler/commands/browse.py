@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from crawler import errors
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
-from crawler.crawl.logs import printable
 from crawler.crawl.start import check_root, spell_seed
 from crawler.errors import NotThere
 from crawler.frontier.frontier import batches, from_lines
@@ -24,6 +23,7 @@ from crawler.store.store import Store, find_host, open_store
 from crawler.terminal import BOLD, RED, YELLOW, Add, paint
 from crawler.web import urls
 from crawler.web.page import REDIRECTS
+from crawler.web.text import printable
 
 STATES = {WAITING: "it is waiting: ", NEVER_SEEN: "it was never seen: "}
 SHARED = "/mnt/shared/crawl"

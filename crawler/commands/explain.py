@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any
 
 from crawler import settings as config
-from crawler.crawl.logs import many, printable
 from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
@@ -24,10 +23,12 @@ from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store, shard_name
+from crawler.terminal import many
 from crawler.web import addresses, urls
 from crawler.web.page import REDIRECTS, Try
 from crawler.web.reasons import look_up
 from crawler.web.robots import Rules, token
+from crawler.web.text import printable
 
 Facts = dict[str, Any]
 

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 from crawler import errors, settings
 from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Task, rate
-from crawler.crawl.logs import many
 from crawler.errors import NotThere, UsageError
 from crawler.store.store import Store, open_store
-from crawler.terminal import Add, bar, say
+from crawler.terminal import Add, bar, many, say
 from crawler.web import urls
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}

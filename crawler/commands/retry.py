@@ -17,7 +17,6 @@ from typing import Any
 
 from crawler import errors
 from crawler import settings as config
-from crawler.crawl.logs import many
 from crawler.crawl.start import who_takes_them
 from crawler.errors import UsageError
 from crawler.fleet.shards import doors, read_owners
@@ -25,7 +24,7 @@ from crawler.frontier.frontier import Frontier, in_parts
 from crawler.settings import Settings
 from crawler.store.records import depth_of, farthest, from_utc, mark_of
 from crawler.store.store import Store, find_host, open_to_write
-from crawler.terminal import Add, bar, flag, say
+from crawler.terminal import Add, bar, flag, many, say
 from crawler.web import urls
 from crawler.web.page import Try
 from crawler.web.reasons import REASONS, row_of

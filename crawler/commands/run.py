@@ -11,7 +11,7 @@ from typing import Any
 from crawler import errors
 from crawler import settings as config
 from crawler.commands import status
-from crawler.crawl.logs import Logs, log, many
+from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import Machine, Plan, check_limits
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin, check_root, spell_seed
@@ -19,7 +19,7 @@ from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.store.mount import Files
 from crawler.store.store import open_store, open_to_write
-from crawler.terminal import Add, flag, say
+from crawler.terminal import Add, flag, many, say
 from crawler.web import urls
 
 WHOLE = flag(config.whole(1, 1024))

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from crawler.crawl.logs import many, printable, size
 from crawler.fleet.control import is_paused
 from crawler.fleet.members import ALIVE, ENDED, Facts, Roster, look
 from crawler.frontier.frontier import folder, lines_of
 from crawler.store.store import Store
+from crawler.terminal import many, size
+from crawler.web.text import printable
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
 WAITS_FOR = {"flying": "in flight", "turn": "visitor"}  # other reasons are the words themselves

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from crawler.web.text import masked, printable
+
 log = logging.getLogger("crawler")
-_USERINFO = re.compile(r"((?<=:)[/\\]++|[/\\]{2,}+)[^\s/\\?#]+@")
 PLAIN = set(vars(logging.makeLogRecord({})))
 
 
@@ -67,28 +67,3 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["traceback"] = masked(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
-
-
-def many(count: int, noun: str) -> str:
-    """A count and its noun: 1 page, 2 pages."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def size(count: float) -> str:
-    """Bytes in one unit."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB")):
-        if count >= unit:
-            return f"{count / unit:,.1f} {name}"
-    return f"{count / 1e6:,.1f} MB"
-
-
-def printable(text: str) -> str:
-    """Text from the web or a user as a terminal may see it: no control characters, nothing that turns text around."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def masked(text: str) -> str:
-    """The same text with the user names and passwords of its URLs hidden."""
-    return _USERINFO.sub(r"\1***@", text)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from crawler import settings as config
-from crawler.crawl.logs import many
 from crawler.errors import Busy, StoreError, UsageError
 from crawler.fleet import control, members
 from crawler.fleet.shards import doors, read_owners
@@ -23,6 +22,7 @@ from crawler.frontier.scope import bars
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import FOLDERS, NEW, Store, new_settings, open_store
+from crawler.terminal import many
 from crawler.web import urls
 from crawler.web.page import Try
 

@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from crawler.crawl.logs import many, printable
 from crawler.errors import DiskFull, StoreError
 from crawler.fleet.heartbeats import END, Pulse, Watch, read_counters
 from crawler.fleet.members import ENDED, MACHINE, SILENT, Facts, Roster, announced, look
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
+from crawler.terminal import many
+from crawler.web.text import printable
 
 PAUSE = "pause"
 STOP = ".stop"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 
-from crawler.crawl.logs import many
 from crawler.frontier.frontier import Frontier, folder, in_parts
 from crawler.frontier.scope import REDIRECT, Seeds
 from crawler.settings import Settings
 from crawler.store.mount import FOLDER
 from crawler.store.records import depth_of
 from crawler.store.store import Store, shard_name
-from crawler.terminal import bar
+from crawler.terminal import bar, many
 from crawler.web import urls
 from crawler.web.page import Try
 from crawler.web.robots import Rules

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from crawler.crawl.worker.politeness import Lately
+from crawler.frontier.recent import RecentRequests
 from crawler.web import urls
 from crawler.web.page import Try
 
@@ -109,7 +109,7 @@ class Table:
         self.gains = 0  # how often we were told what others may have settled
         self.arrivals = 0  # all news that ever came: while it stands still, we had nothing new to do
         self._serial = 0
-        self._lately = Lately()
+        self._lately = RecentRequests()
         # The empty name is a temporary database: on disk when it grows, and gone with the process.
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from crawler.crawl.logs import masked, printable
+from crawler.web.text import masked, printable
 
 MAX_DETAIL = 300
 PRIORITY = 5  # what the sitemap protocol takes for granted: 0.5

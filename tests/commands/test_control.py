@@ -22,13 +22,13 @@ from crawler import Store, errors
 from crawler.commands import run
 from crawler.commands.demo.server import asked_twice
 from crawler.commands.demo.web import TreeWeb
-from crawler.crawl.logs import many
 from crawler.crawl.start import begin
 from crawler.fleet import control, members
 from crawler.fleet.heartbeats import Pulse
 from crawler.fleet.members import Rate
 from crawler.settings import Settings, check
 from crawler.store.mount import Files
+from crawler.terminal import many
 
 HERE = ["-j", "1", "-t", "2"]
 SLOW = ["-w", "10", *HERE]

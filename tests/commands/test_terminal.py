@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from lab.hostile import Server, whole
 from lab.world import COMMAND, LONG
 
-from crawler.crawl.logs import JsonLines, Words, masked, printable
+from crawler.crawl.logs import JsonLines, Words
 from crawler.web.page import Failure
+from crawler.web.text import masked, printable
 
 # ESC, BEL, CR, backspace, DEL, C1's CSI, right-to-left override, isolate, line separator
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\b\x7f\x9b31m\u202eabc\u2066\u2028"

@@ -28,7 +28,6 @@ from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher
 from crawler.commands.top.view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
-from crawler.crawl.logs import size
 from crawler.errors import StoreAway, UsageError
 from crawler.fleet.members import Minutes
 from crawler.frontier import waiting
@@ -38,6 +37,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
+from crawler.terminal import size
 from crawler.web.page import Try
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"

@@ -19,12 +19,12 @@ from crawler.commands.check.findings import KINDS, Finding, Scene, look
 from crawler.commands.check.links import Links
 from crawler.commands.check.repair import MANY, Repair, alone, fold
 from crawler.commands.status import totals
-from crawler.crawl.logs import many, printable
 from crawler.fleet.heartbeats import END, Pulse, read_counters
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import in_parts
 from crawler.store.store import LOCK, open_store, open_to_write
-from crawler.terminal import Add, say
+from crawler.terminal import Add, many, say
+from crawler.web.text import printable
 
 PART = 100  # records between two steps of the bar, and findings that are mended together
 

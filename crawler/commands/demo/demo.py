@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crawler import errors
-from crawler.crawl.logs import printable
 from crawler.errors import UsageError
+from crawler.web.text import printable
 
 if TYPE_CHECKING:
     from crawler.commands.demo.web import DemoWeb

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from crawler.commands.doctor.kinds import OK, SLOW, Finding
-from crawler.crawl.logs import size
 from crawler.errors import DiskFull
 from crawler.store.mount import Files
+from crawler.terminal import size
 
 PAGE = b"0123456789abcdef" * 1920  # 30 KB
 THREADS = 16

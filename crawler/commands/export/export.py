@@ -16,10 +16,9 @@ from crawler.commands.export.resume import ExportFile, Point
 from crawler.commands.export.rows import COLUMNS, HTML, Selection, batches, mark, places, row
 from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
-from crawler.crawl.logs import many
 from crawler.errors import UsageError
 from crawler.store.store import Store, find_host, open_store
-from crawler.terminal import Add, bar, count, say
+from crawler.terminal import Add, bar, count, many, say
 
 WARC = ".warc.gz"
 FILES: dict[str, Callable[[Columns], Form]] = {**FORMS, WARC: Warc}

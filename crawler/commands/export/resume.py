@@ -10,8 +10,8 @@ from pathlib import Path
 from crawler.commands.export.formats import Form, Row
 from crawler.commands.export.output import Sheet, trouble
 from crawler.commands.export.rows import Selection
-from crawler.crawl.logs import many
 from crawler.errors import UsageError
+from crawler.terminal import many
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 from crawler.commands.export.formats import Row, needed, when
 from crawler.commands.export.output import SqliteFile, trouble
 from crawler.commands.export.rows import COLUMNS, HTML, Selection
-from crawler.crawl.logs import many
 from crawler.errors import UsageError
+from crawler.terminal import many
 
 KINDS = COLUMNS | HTML  # there is always room for it: a later export may be asked for it
 AT_ONCE = 500  # rows of a statement

@@ -19,11 +19,11 @@ from crawler.commands.extract import rules
 from crawler.commands.extract.harvest import EMPTY, WIDE, Harvest, Row, Tally, read_part
 from crawler.commands.extract.pool import PATIENCE, Lost, Part, Readers, parts
 from crawler.commands.extract.rules import Rules
-from crawler.crawl.logs import many, printable
 from crawler.errors import UsageError
 from crawler.store.store import Store, open_store
-from crawler.terminal import Add, bar, count, flag, say
+from crawler.terminal import Add, bar, count, flag, many, say
 from crawler.web import urls
+from crawler.web.text import printable
 
 SHOWN = 20  # rows of a page that --try shows
 

@@ -12,8 +12,8 @@ from crawler.commands.extract import tree as trees
 from crawler.commands.extract.pool import Hand, Part
 from crawler.commands.extract.rules import PAGE, URL, Column, Rules
 from crawler.commands.extract.tree import TooMuch, Tree
-from crawler.crawl.logs import many
 from crawler.store.store import Store, StoredPage
+from crawler.terminal import many
 from crawler.web import urls
 from crawler.web.page import Unreadable
 

@@ -17,7 +17,6 @@ from crawler import settings as config
 from crawler.commands import explain
 from crawler.commands.history import Outlook
 from crawler.commands.serve.counts import Census
-from crawler.crawl.logs import printable
 from crawler.errors import UsageError
 from crawler.fleet.members import ENDED
 from crawler.settings import Settings
@@ -25,6 +24,7 @@ from crawler.store.records import links_of
 from crawler.store.store import Store
 from crawler.web import urls
 from crawler.web.reasons import REASONS, look_up
+from crawler.web.text import printable
 
 ROWS = 50  # of a table at a time
 LONGEST = 2000  # characters of any text but a page's

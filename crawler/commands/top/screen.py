@@ -22,11 +22,11 @@ from types import FrameType
 from crawler import errors, settings
 from crawler.commands.history import Outlook
 from crawler.commands.top.view import BARS, PLAIN_BARS, View, clip
-from crawler.crawl.logs import many, printable
 from crawler.errors import CrawlerError
 from crawler.fleet.members import Facts
 from crawler.store.store import open_store
-from crawler.terminal import Add, flag, paint, say
+from crawler.terminal import Add, flag, many, paint, say
+from crawler.web.text import printable
 
 PIPE = 100  # columns where there is no window
 QUICKEST = 0.2  # seconds between two looks

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from crawler.commands import status
-from crawler.crawl.logs import many, printable, size
 from crawler.fleet.members import ALIVE, ENDED, SILENT, STARTING, Facts
-from crawler.terminal import BOLD, DIM, GREEN, RED, YELLOW
+from crawler.terminal import BOLD, DIM, GREEN, RED, YELLOW, many, size
+from crawler.web.text import printable
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 WIDE = 76  # columns in which two lists have room beside each other

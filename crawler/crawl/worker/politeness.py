@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from dataclasses import dataclass
 
 from crawler.web import reasons
@@ -14,7 +13,6 @@ LEAST = 0.1  # what is doubled where there is no delay
 LONGEST = 3600.0
 EASE = 0.25  # how much of a doubling one good answer takes back
 FAILED = 0.5  # and how much any other failure that may pass adds: one page may fail alone, but not again and again
-LATELY = 1000  # requests that count for a host's share
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +48,3 @@ def _strain_of(answer: Page | Failure) -> float:
 def retry_after(attempt: int, first: float, wanted: float | None, dice: float) -> float:
     """Seconds until a URL is asked again after its (attempt + 1)-th failure."""
     return float(max(first * 2**attempt * (1 + dice / 4), wanted or 0.0))
-
-
-class Lately:
-    """The last requests of a worker: which part of them went to a host."""
-
-    def __init__(self, most: int = LATELY) -> None:
-        self._most = most
-        self._hosts: deque[str] = deque()
-        self._counts: Counter[str] = Counter()
-
-    def note(self, host: str) -> None:
-        """One more request."""
-        self._hosts.append(host)
-        self._counts[host] += 1
-        if len(self._hosts) > self._most:
-            oldest = self._hosts.popleft()
-            self._counts[oldest] -= 1
-            if not self._counts[oldest]:
-                del self._counts[oldest]
-
-    def share(self, host: str) -> float:
-        """A host's part of them, from 0 to 1."""
-        return self._counts[host] / len(self._hosts) if host in self._counts else 0.0

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.crawl.worker.politeness import EASE, LEAST, LONGEST, STRAINED, Lately, next_pace, retry_after
+from crawler.crawl.worker.politeness import EASE, LEAST, LONGEST, STRAINED, next_pace, retry_after
+from crawler.frontier.recent import RecentRequests
 from crawler.web.page import Failure, Page
 from crawler.web.reasons import look_up
 
@@ -118,7 +119,7 @@ def test_the_wait_before_a_retry_doubles_with_each_attempt() -> None:
 
 @given(st.lists(st.sampled_from("abcd")), st.integers(1, 10))
 def test_a_hosts_share_is_its_part_of_the_last_requests(asked: list[str], most: int) -> None:
-    lately = Lately(most)
+    lately = RecentRequests(most)
     for host in asked:
         lately.note(host)
     last = asked[-most:]
