@@ -37,13 +37,12 @@ test: $(READY) ## run the tests; ARGS="tests/test_urls.py -x" goes to pytest
 
 # pyenv shows one of its Pythons at a time; with their own folders in front all of them are seen.
 PYTHONS ?= 3.11 3.12 3.13 3.14
-PYENV   := $(subst $(eval) ,:,$(wildcard $(HOME)/.pyenv/versions/*/bin))
 UNIT    := imports urls traps addresses robots parse sitemap politeness cookies config rules files frontier shards store
 pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
-	@export PATH="$(PYENV:%=%:)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
+	@export PATH="$$(printf %s: "$$HOME"/.pyenv/versions/*/bin)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
 		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
 		echo "Python $$python: $$found" && \
-		$(BIN)/uv venv -q --clear --python $$found .pythons/$$python && \
+		$(BIN)/uv venv -q --clear --python "$$found" .pythons/$$python && \
 		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit && \
 		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT:%=tests/test_%.py) $(ARGS) || exit; done
 
@@ -89,9 +88,9 @@ clean: ## remove all that these targets made: .venv, demo/, .bench/, caches, bui
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.13" if sys.version_info < (3, 11) else 0)'
+	@"$(PYTHON)" -c 'import sys; sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.13" if sys.version_info < (3, 11) else 0)'
 	@echo "setting up $(VENV) (once, about a minute)"
-	@$(PYTHON) -m venv $(VENV)
+	@"$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install -qq --editable '.[zst,parquet,warc,sql]' --group dev
 	@touch $@

@@ -313,7 +313,7 @@ def test_what_fails_beside_others_has_one_more_chance_alone(
     (tmp_path / "tests/test_luck.py").write_text(LUCK.format(always=always))
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests"]\naddopts = "-q"\n')
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (tmp_path / ".venv/bin/python").chmod(0o755)
     (tmp_path / ".venv/.ready").touch()
     kept = {name: value for name, value in environment().items() if not name.startswith(("PYTEST", "MAKE"))}
