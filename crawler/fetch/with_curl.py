@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import socket
 from collections import OrderedDict
 from io import BytesIO
@@ -51,13 +53,16 @@ _REASONS = {
     pycurl.E_FILESIZE_EXCEEDED: "too-big",
     100: "too-big",  # CURLE_TOO_LARGE, of the headers
 }
-# libcurl has one code for several things here; only its sentence tells them apart.
+# libcurl has one code for several things here; only its sentence tells them apart. A server that hangs up within the
+# handshake is known by numbers, which its sentence has too: OpenSSL words them differently from build to build.
 _SENTENCES = (
     ("Too large response headers", "too-big"),
     ("chunk", "bad-answer"),
     ("SSL_ERROR_SYSCALL", "connect"),
-    ("reset by peer", "connect"),
-    ("unexpected eof", "connect"),
+    ("SSL_ERROR_ZERO_RETURN", "connect"),
+    ("error:0A000126:", "connect"),  # SSL_R_UNEXPECTED_EOF_WHILE_READING
+    ("error:00000000:", "connect"),  # TLS has nothing to complain about: the server took its leave
+    *((os.strerror(number), "connect") for number in (errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)),
 )
 
 

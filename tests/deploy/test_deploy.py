@@ -297,16 +297,24 @@ def test_c(): assert {always}
 
 
 @pytest.mark.parametrize(
-    ("args", "always", "code", "again"),
+    ("args", "always", "code", "again", "chance"),
     [
-        ("", True, 0, "1 tests failed beside others; they run again alone:\ntests/test_luck.py::test_b\n"),
-        ("-v -k test_c", False, 1, "1 tests failed beside others; they run again alone:\ntests/test_luck.py::test_c\n"),
-        ("--no-such-flag", True, 4, None),
+        ("-k test_a", True, 0, "", "not needed"),
+        ("", True, 0, "test_b", "needed by 1 tests: tests/test_luck.py::test_b"),
+        ("-v -k test_c", False, 1, "test_c", "needed by 1 tests: tests/test_luck.py::test_c"),
+        (
+            "",
+            False,
+            1,
+            "test_b test_c",
+            "needed by 2 tests: tests/test_luck.py::test_b tests/test_luck.py::test_c",
+        ),
+        ("--no-such-flag", True, 4, "", "not given, as pytest ended with 4"),
     ],
-    ids=["luck", "no luck", "no tests"],
+    ids=["no need", "luck", "no luck", "some luck", "no tests"],
 )
 def test_what_fails_beside_others_has_one_more_chance_alone(
-    tmp_path: Path, args: str, always: bool, code: int, again: str | None
+    tmp_path: Path, args: str, always: bool, code: int, again: str, chance: str
 ) -> None:
     make = shutil.which("make")
     if not make:
@@ -315,7 +323,7 @@ def test_what_fails_beside_others_has_one_more_chance_alone(
     (tmp_path / "tests/test_luck.py").write_text(LUCK.format(always=always))
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests"]\naddopts = "-q"\n')
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (tmp_path / ".venv/bin/python").chmod(0o755)
     (tmp_path / ".venv/.ready").touch()
     kept = {name: value for name, value in environment().items() if not name.startswith(("PYTEST", "MAKE"))}
@@ -330,7 +338,10 @@ def test_what_fails_beside_others_has_one_more_chance_alone(
     done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
     assert done.returncode == (2 if code else 0), done.stdout + done.stderr
     assert f"Error {code}" in done.stderr or not code
-    assert again in done.stdout if again else "run again" not in done.stdout
+    names = [f"tests/test_luck.py::{name}" for name in again.split()]
+    told = "\n".join([f"{len(names)} tests failed beside others; they run again alone:", *names, ""])
+    assert told in done.stdout if again else "run again" not in done.stdout
+    assert done.stdout.splitlines()[-1] == f"second chance: {chance}"
 
 
 def test_what_continuous_integration_runs_is_a_program_and_calls_the_targets_that_exist() -> None:

@@ -165,22 +165,27 @@ def test_a_folder_that_others_could_have_filled_is_not_used(node: Node) -> None:
     assert not node.folders("*")
 
 
+def apart() -> list[str]:
+    """What a command begins with that may mount what it likes: nobody else sees it."""
+    alone = ["unshare", "--mount", "--propagation", "private"]
+    if os.geteuid() or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("mounts of its own cannot be made here: it needs root and the right to unshare")
+    return alone
+
+
 def test_a_disk_that_runs_no_programs_is_left_for_another(node: Node) -> None:
-    if os.geteuid():
-        pytest.skip("mounting a disk with noexec needs root")
     mount = 'mount -t tmpfs -o noexec tmpfs "$1" && shift && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", mount, "sh", str(node.disk), sys.executable, str(node.file)]
+    command = [*apart(), "sh", "-c", mount, "sh", str(node.disk), sys.executable, str(node.file)]
     done = subprocess.run(command, env=BARE | {"TMPDIR": str(node.disk)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     forget(done.stdout)
 
 
 def test_where_nothing_can_be_unpacked_a_sentence_says_so(small: Path) -> None:
-    if os.geteuid():
-        pytest.skip("making every disk full needs root")
-    full = "for disk in /tmp /var/tmp; do mount -t tmpfs -o size=64k tmpfs $disk; done"
-    script = f'exec 5<"$1" && {full} && exec "$2" /dev/fd/5'  # the file itself is below /tmp
-    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(small), sys.executable]
+    # Only what it would unpack into is full: this Python, its packages and the file may be below /tmp themselves.
+    full = 'mkdir -p -m 700 "$disk/$0" && mount -t tmpfs -o size=64k,mode=700 tmpfs "$disk/$0" || exit'
+    script = f'for disk in /tmp /var/tmp; do {full}; done; exec "$@"'
+    command = [*apart(), "sh", "-c", script, f"crawler-{os.getuid()}", sys.executable, str(small)]
     done = subprocess.run(command, env=BARE, capture_output=True, text=True)
     assert done.returncode == errors.FULL, done.stderr
     assert done.stderr.startswith("crawler: there is no place to unpack the program ([Errno 28] No space left")
@@ -274,11 +279,9 @@ def test_two_machines_that_start_it_at_the_same_moment_crawl_together_and_a_kill
 
 @pytest.mark.fleet
 def test_it_runs_from_a_mount_that_is_read_only(shared: Path, tmp_path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("a mount that is read-only needs root")
     (tmp_path / "disk").mkdir()
     mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && ! touch "$1" && exec "$@" --version'
-    command = ["unshare", "--mount", "sh", "-c", mount, "sh", str(shared.parent), str(shared)]
+    command = [*apart(), "sh", "-c", mount, "sh", str(shared.parent), str(shared)]
     done = subprocess.run(command, env=BARE | {"TMPDIR": str(tmp_path / "disk")}, capture_output=True, text=True)
     assert done.stdout == f"crawler {__version__}\n", done.stderr
 

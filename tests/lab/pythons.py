@@ -20,8 +20,9 @@ def python(version: str) -> Path | None:
     for found in _candidates(version):
         asked = [found, "-c", "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)"]
         done = subprocess.run(asked, env=BARE, capture_output=True, text=True, check=False)
-        if done.returncode == 0 and done.stdout.split()[0] == version:
-            return Path(done.stdout.split()[1])
+        told, _, path = done.stdout.strip().partition(" ")
+        if done.returncode == 0 and told == version:
+            return Path(path)
     return None
 
 

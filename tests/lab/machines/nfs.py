@@ -38,6 +38,8 @@ class Nfs4(Mount):
         """It needs the guests' kernel and programs, FUSE, and network namespaces with taps."""
         absent = missing(*PROGRAMS.split(), "setpriv", "unshare")
         hint = f"{absent} (Debian's packages: {PACKAGES})" if absent else None
+        if " " in f"{HERE}{sys.executable}":
+            hint = "its kernel takes no path with a space, and this clone's has one"
         return hint or no_fuse() or no_namespaces() or (None if Path("/dev/net/tun").exists() else "no /dev/net/tun")
 
     def up(self) -> None:

@@ -94,7 +94,8 @@ class Hosts(Sshfs):
         home.mkdir()
         text = (self.folder / "sshd.conf").read_text()
         text = text.replace(self.network.address("server"), self.network.address(f"m{machine}"))
-        text += f"SetEnv HOME={home} TMPDIR={home} PYTHONPATH={TOP} PATH={os.environ['PATH']}\n"
+        given = {"HOME": home, "TMPDIR": home, "PYTHONPATH": TOP, "PATH": os.environ["PATH"]}
+        text += "SetEnv " + " ".join(f'"{name}={value}"' for name, value in given.items()) + "\n"
         config.write_text(text)
         users = Path("/etc/passwd").read_text()
         passwd = re.sub(r"^(root:.*:).*$", rf"\1/usr/bin/{self.shells[machine]}", users, flags=re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -111,6 +112,20 @@ def leave(sock: socket.socket) -> None:
     sock.recv(65536)
 
 
+def leave_at_once(sock: socket.socket) -> None:
+    pass
+
+
+def take_leave(sock: socket.socket) -> None:
+    sock.recv(65536)
+    sock.sendall(b"\x15\x03\x03\x00\x02\x01\x00")  # close_notify
+
+
+def reset(sock: socket.socket) -> None:
+    sock.recv(65536)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 def alert(sock: socket.socket) -> None:
     sock.recv(65536)
     sock.sendall(b"\x15\x03\x03\x00\x02\x02\x28")
@@ -137,6 +152,9 @@ HANDSHAKES = {
     alert: {"tls"},
     cut: {"connect", "tls"},
     leave: {"connect"},
+    leave_at_once: {"connect"},
+    take_leave: {"connect"},
+    reset: {"connect"},
     silent: {"timeout"},
     drip: {"timeout"},
     flood: {"timeout", "tls"},
