@@ -44,14 +44,14 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # so that `typing` need not be loaded before Ctrl-C ends the command without a word
 if TYPE_CHECKING:
-    from crawler.store.store import Store, StoredPage
+    from crawler.store.store import Page, Store
 
-__all__ = ["Store", "StoredPage", "__version__"]
+__all__ = ["Page", "Store", "__version__"]
 
 
 def __getattr__(name: str) -> object:
     """`Store` is loaded when it is asked for: the command must be able to end quietly from its first moment on."""
-    if name not in ("Store", "StoredPage"):
+    if name not in ("Store", "Page"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from crawler.store import store
 

@@ -16,7 +16,7 @@ import yaml
 
 from crawler import __version__
 from crawler.errors import UsageError
-from crawler.fetch.request import Terms, check_connect_to, check_header, check_proxy, is_secret
+from crawler.fetch.request import FetchOptions, check_connect_to, check_header, check_proxy, is_secret
 from crawler.web import urls
 from crawler.web.page import FOLLOWED, LINK_KINDS
 from crawler.web.text import masked
@@ -165,12 +165,12 @@ class Settings:
     include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found", live=True)
     exclude: tuple[str, ...] = setting((), several(regex), "do not ask URLs in which one of these is found", live=True)
     order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
-    limit: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit", live=True)
+    max_pages: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit", live=True)
     max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit", live=True)
     time_limit: float | None = setting(
         None, optional(duration), "of each machine's run, from its start; null is no limit", live=True
     )
-    types: tuple[str, ...] = setting(
+    content_types: tuple[str, ...] = setting(
         ("text/html", "application/xhtml+xml"), several(mime), "content types that are kept"
     )
     follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
@@ -203,7 +203,7 @@ class Settings:
     fetcher: str = setting("curl", choice("curl", "requests"), "what asks")
     timeout: float = setting(30.0, duration, "for a whole request")
     connect_timeout: float = setting(10.0, duration, "for the connection")
-    first_byte: float = setting(20.0, duration, "until the answer begins")
+    first_byte_timeout: float = setting(20.0, duration, "until the answer begins")
     max_size: int = setting(10 << 20, size, "bytes of a body after decompression; larger ones are refused")
     headers: tuple[str, ...] = setting(
         (), several(by(check_header)), "sent to the seeds' hosts only, but for Accept, Accept-Language, DNT and From"
@@ -225,8 +225,8 @@ class Settings:
     spread: str = setting(
         "host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0"
     )
-    pulse: float = setting(2.0, duration, "seconds between a worker's signs of life")
-    patience: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
+    heartbeat: float = setting(2.0, duration, "seconds between a worker's signs of life")
+    dead_after: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
 
 
 def names_somebody(settings: Settings) -> bool:
@@ -236,16 +236,16 @@ def names_somebody(settings: Settings) -> bool:
     )
 
 
-def terms(settings: Settings) -> Terms:
+def terms(settings: Settings) -> FetchOptions:
     """The settings that concern one request."""
-    return Terms(
+    return FetchOptions(
         fetcher=settings.fetcher,
         user_agent=settings.user_agent,
         timeout=settings.timeout,
         connect_timeout=settings.connect_timeout,
-        first_byte=settings.first_byte,
+        first_byte_timeout=settings.first_byte_timeout,
         max_size=settings.max_size,
-        types=settings.types,
+        content_types=settings.content_types,
         proxy=settings.proxy,
         connect_to=settings.connect_to,
         cookies=settings.cookies,
@@ -308,9 +308,10 @@ def check_together(settings: Settings) -> None:
         raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
     if settings.delays and settings.spread == "url":
         raise UsageError("delays needs spread: host, because one worker must keep a host's pace")
-    if settings.patience < 4 * settings.pulse:
+    if settings.dead_after < 4 * settings.heartbeat:
         raise UsageError(
-            f"patience is {settings.patience:g} s, but must be at least four pulses ({4 * settings.pulse:g} s)"
+            f"dead_after is {settings.dead_after:g} s, but must be at least four times heartbeat "
+            f"({4 * settings.heartbeat:g} s)"
         )
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crawler import errors
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
-from crawler.crawl.start import check_root, spell_seed
+from crawler.crawl.start import check_root, normalize_seed
 from crawler.errors import NotThere
 from crawler.frontier.frontier import batches, from_lines
 from crawler.store.mount import FILE
@@ -140,7 +140,7 @@ def print_links(options: Namespace) -> int:
 
 
 def _print_links_to(store: Store, options: Namespace) -> int:
-    spell_seed(options.url, ())
+    normalize_seed(options.url, ())
     wanted = spellings(options.url, store.settings())
     found = False
     for record in filter(_is_sound, store.records()):
@@ -154,7 +154,7 @@ def _print_links_to(store: Store, options: Namespace) -> int:
 
 def _find(store: Store, given: str) -> Facts:
     """The record of a URL that the user gave in any spelling."""
-    spell_seed(given, ())
+    normalize_seed(given, ())
     for url in spellings(given, store.settings()):
         record = store.record(url)
         if record:

@@ -16,16 +16,17 @@ from crawler import settings as config
 from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
-from crawler.fleet.shards import FREE, doors, read_owners
+from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.frontier import batches, from_lines
 from crawler.frontier.scope import REDIRECT, bars
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store, shard_name
 from crawler.terminal import many
 from crawler.web import addresses, urls
-from crawler.web.page import REDIRECTS, Try
+from crawler.web.page import REDIRECTS
 from crawler.web.reasons import look_up
 from crawler.web.robots import Rules, token
 from crawler.web.text import printable
@@ -54,7 +55,7 @@ def explain(store: Store, given: str) -> Facts:
     owners = read_owners(store.files, settings.shards)
     for url in meant:
         shard = urls.shard(url, settings.shards, settings.spread)
-        fate = _fate(store, url, [shard, doors(owners).get(shard, shard)])
+        fate = _fate(store, url, [shard, inboxes(owners).get(shard, shard)])
         if fate:
             break
     robots = _robots(store, settings, url)
@@ -80,24 +81,24 @@ def explain(store: Store, given: str) -> Facts:
 
 def spellings(given: str, settings: Settings) -> list[str]:
     """The URLs that may be meant, none if it is never asked; the last one is what a link like this leads to."""
-    spelled = urls.spell(given, tracking=settings.tracking)
-    if spelled is None:
+    normalized = urls.normalize(given, tracking=settings.tracking)
+    if normalized is None:
         return []
     mark = MARKED.search(given)
-    marked = [spelled + mark[0]] if mark else []
-    bare = urls.without_session(spelled) if "session" in settings.traps else spelled
-    return list(dict.fromkeys([*marked, spelled, bare]))
+    marked = [normalized + mark[0]] if mark else []
+    bare = urls.without_session(normalized) if "session" in settings.traps else normalized
+    return list(dict.fromkeys([*marked, normalized, bare]))
 
 
 def _changes(given: str, url: str, settings: Settings) -> list[str]:
     """How the URL differs from what was given, in words."""
     if given == url:
         return []
-    plain = urls.spell(given, tracking=()) or ""
+    plain = urls.normalize(given, tracking=()) or ""
     differences = {
         "userinfo": re.match(r"\s*\w+:[/\\]*[^/\\?#]*@", given) is not None,
         "fragment": "#" in given and "#" not in url,
-        "tracking parameters": plain != urls.spell(given, tracking=settings.tracking),
+        "tracking parameters": plain != urls.normalize(given, tracking=settings.tracking),
         "session id": urls.without_session(plain) != plain and urls.without_session(url) == url,
     }
     return [f"without its {what}" for what, differs in differences.items() if differs] or ["as browsers spell it"]
@@ -259,7 +260,7 @@ def _barred(settings: Settings, url: str, rule: str) -> str:
 
 def _left_out(settings: Settings, url: str, depth: int) -> Verdict | None:
     """What keeps a URL out that waits: patterns that were edited since it was found."""
-    rule = bars(urls.Scope("any", (), settings.include, settings.exclude), Try(url, depth))
+    rule = bars(urls.Scope("any", (), settings.include, settings.exclude), Task(url, depth))
     return (rule, f"{_barred(settings, urls.bare(url), rule)}: in its turn it is left out") if rule else None
 
 

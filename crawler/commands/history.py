@@ -10,7 +10,7 @@ from typing import Any
 
 from crawler.commands import status
 from crawler.errors import StoreAway
-from crawler.fleet.members import Facts, Memory, Roster, look
+from crawler.fleet.members import Facts, Members, Memory, look
 from crawler.settings import Settings
 from crawler.store.mount import UNCOUNTED
 from crawler.store.store import Store
@@ -46,22 +46,22 @@ class Outlook:
         if not self.store.exists():  # a folder under a mount that is gone looks like an empty store
             raise StoreAway(f"there is no store at {self.store.root} any more; is the mount still there?")
         self._read_settings()
-        roster = look(self.store.files, self._settings, again, self._memory)
-        found = status.tell(self.store, roster, self._backlog, self._wrong)
+        members = look(self.store.files, self._settings, again, self._memory)
+        found = status.tell(self.store, members, self._backlog, self._wrong)
         now = round(time.time(), 2)
-        slowest = _slowest(roster.of_the_living)
+        slowest = _slowest(members.of_the_living)
         known = {facts["host"]: facts for facts in slowest}
         return {
             **found,
             "when": now,
-            "history": self._note(found, roster, now),
+            "history": self._note(found, members, now),
             "hosts": [known.get(host, _host(host)) | {"pages": n} for host, n in found["busiest"].items()],
             "slowest": slowest[:SHOWN],
             "free": self._free(),
         }
 
-    def _note(self, found: Facts, roster: Roster, now: float) -> list[Point]:
-        self._history = self._history or History(_past(roster, now), now)
+    def _note(self, found: Facts, members: Members, now: float) -> list[Point]:
+        self._history = self._history or History(_past(members, now), now)
         self._history.note(now, found["pages"], found["waiting"], found["rate"])
         return self._history.points
 
@@ -106,10 +106,10 @@ class History:
             self.points = self.points[:half:2] + self.points[half:]
 
 
-def _past(roster: Roster, now: float) -> list[Point]:
+def _past(members: Members, now: float) -> list[Point]:
     """The last hour as the workers remember it."""
-    ages = {worker["id"]: worker["age"] // MINUTE for worker in roster.workers}
-    told = [(found, ages[found["pulse"].id]) for found in roster.counters]
+    ages = {worker["id"]: worker["age"] // MINUTE for worker in members.workers}
+    told = [(found, ages[found["heartbeat"].id]) for found in members.counters]
     longest = max((age + len(found["minutes"]) for found, age in told if age < HOUR and "minutes" in found), default=0)
     points: list[Point] = []
     for ago in range(min(longest + 1, HOUR), 0, -1):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crawler import errors, settings
-from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Task, rate
+from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Workload, rate
 from crawler.errors import NotThere, UsageError
 from crawler.store.store import Store, open_store
 from crawler.terminal import Add, bar, many, say
@@ -51,7 +51,7 @@ def commands(add: Add) -> None:
     made.add_argument("--delay", type=_read(settings.duration), metavar="TIME", help="between requests (default 1s)")
     made.add_argument("--latency", type=_read(settings.duration), metavar="TIME", help="of an answer (default 0.5s)")
     made.add_argument("--workers", type=_few, metavar="N", help="of a machine, one a core (default 4)")
-    made.add_argument("--threads", type=_few, metavar="N", help="visitors of a worker (default 16)")
+    made.add_argument("--concurrency", type=_few, metavar="N", help="visitors of a worker (default 16)")
     help = f"a second of your mount, as `crawler doctor` says (default {rate('files'):g})"
     made.add_argument("--files", type=_count, metavar="N", help=help)
     made.add_argument("--json", action="store_true", help="for scripts: all figures and rates")
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     return errors.OVER
 
 
-def _task(known: dict[str, Any]) -> Task:
+def _task(known: dict[str, Any]) -> Workload:
     if "hosts" not in known:
         raise UsageError("--hosts is missing: say how many hosts the pages are spread over, or --from a small crawl")
     if known["hosts"] > known["pages"]:
@@ -76,7 +76,7 @@ def _task(known: dict[str, Any]) -> Task:
             f"--hosts {_number(known['hosts'])} are more than --pages {_number(known['pages'])}: "
             "each host has a page at least; give fewer hosts or more pages"
         )
-    return Task(**known)
+    return Workload(**known)
 
 
 def learn(store: Store, pages: float) -> dict[str, float]:
@@ -157,7 +157,7 @@ def _machines(sums: Sums) -> Iterator[Line]:
     yield Line("$TMPDIR", f"{_unit(sums.own_disk, SIZES)} a machine", why)
 
 
-def _server(task: Task) -> str:
+def _server(task: Workload) -> str:
     if task.files == rate("files"):
         return f"{rate('files'):g} ({RATES['files'].source}); `crawler doctor` tells of yours: --files"
     return f"{_number(task.files)}, as you say"
@@ -181,7 +181,7 @@ def advice(sums: Sums) -> Iterator[str]:
     yield _about_server(sums)
     if sums.by_visitors > sums.by_cpu and sums.task.threads < MORE_THREADS:
         fewer = Sums(_with(sums.task, threads=MORE_THREADS)).machines
-        yield f"waiting visitors decide how many machines: with `--threads {MORE_THREADS}` {fewer:,} would do"
+        yield f"waiting visitors decide how many machines: with `--concurrency {MORE_THREADS}` {fewer:,} would do"
     yield from _about_shards(sums)
     yield from _about_disk(sums)
     if sums.server_bits > GIGABIT * rate("load"):
@@ -225,8 +225,8 @@ def _about_disk(sums: Sums) -> Iterator[str]:
         yield f"ext4 makes too few inodes by itself: `mkfs.ext4 -N {sums.ext4_wanted}`, or {xfs}"
 
 
-def _with(task: Task, **changed: Any) -> Task:
-    return Task(**{**asdict(task), **changed})
+def _with(task: Workload, **changed: Any) -> Workload:
+    return Workload(**{**asdict(task), **changed})
 
 
 # ---- reading and writing numbers

@@ -49,7 +49,7 @@ XFS_INODE = 512  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Workload:
     """What is to be crawled, and with what."""
 
     pages: float
@@ -74,7 +74,7 @@ def rate(name: str) -> float:
 class Sums:
     """What a task takes. Pages are taken to be spread evenly over the hosts and the time."""
 
-    task: Task
+    task: Workload
 
     # ---- asking hosts
 

@@ -19,14 +19,14 @@ from crawler import errors
 from crawler import settings as config
 from crawler.crawl.start import who_takes_them
 from crawler.errors import UsageError
-from crawler.fleet.shards import doors, read_owners
+from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.frontier import Frontier, in_parts
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.records import depth_of, farthest, from_utc, mark_of
 from crawler.store.store import Store, find_host, open_to_write
 from crawler.terminal import Add, bar, flag, many, say
 from crawler.web import urls
-from crawler.web.page import Try
 from crawler.web.reasons import REASONS, row_of
 
 PART = 10_000  # refusals that are handed over together
@@ -76,7 +76,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
     """Hand over an errand for each refusal that is meant; what came of it, as a sentence."""
     store.files.durable = settings.durable
     frontier = Frontier(store.files, settings)
-    frontier.doors = doors(read_owners(store.files, settings.shards))
+    frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
     counts: Counter[str] = Counter()
     for part in in_parts(bar(_refusals(store, wanted), "refusals"), PART):
         errands = {_errand(refusal, settings): str(refusal["reason"]) for refusal in part}
@@ -96,10 +96,10 @@ def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
                 yield refusal
 
 
-def _errand(refusal: dict[str, Any], settings: Settings) -> Try:
+def _errand(refusal: dict[str, Any], settings: Settings) -> Task:
     """The errand to ask a refused URL again, as far from a seed as it was; old refusals do not say how far."""
     hops = LOOK_BACK if refusal["reason"] == "redirect-loop" else 0
-    return Try(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), hops=hops)
+    return Task(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), hops=hops)
 
 
 def _said(counts: Counter[str], who: str) -> str:

@@ -14,7 +14,7 @@ from crawler.commands import status
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import Machine, Plan, check_limits
 from crawler.crawl.start import add as add_seeds
-from crawler.crawl.start import begin, check_root, spell_seed
+from crawler.crawl.start import begin, check_root, normalize_seed
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.store.mount import Files
@@ -35,7 +35,7 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("--include",), "include", {"metavar": "RE", "action": "append"}),
     (("--exclude",), "exclude", {"metavar": "RE", "action": "append"}),
     (("--order",), "order", {"metavar": "bfs|dfs"}),
-    (("--limit",), "limit", {"metavar": "PAGES"}),
+    (("--max-pages",), "max_pages", {"metavar": "PAGES"}),
     (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),
     (("-U", "--user-agent"), "user_agent", {"metavar": "TEXT"}),
     (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
@@ -49,7 +49,7 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
 )
 
 
-USUAL = {"depth", "delay", "scope", "include", "exclude", "limit", "user_agent"}  # the flags that --help explains
+USUAL = {"depth", "delay", "scope", "include", "exclude", "max_pages", "user_agent"}  # the flags that --help explains
 
 
 def commands(add: Add) -> None:
@@ -93,7 +93,9 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes (default: cores)",
     )
-    here.add_argument("-t", "--threads", type=WHOLE, default=16, metavar="N", help="visitors per worker (default 16)")
+    here.add_argument(
+        "-t", "--concurrency", type=WHOLE, default=16, metavar="N", help="visitors per worker (default 16)"
+    )
     here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d")
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
@@ -108,7 +110,7 @@ def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
     check_root(options.store, "run")
-    check_limits(options.threads)
+    check_limits(options.concurrency)
     seeds = _seeds(options)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
@@ -118,7 +120,7 @@ def run_crawl(options: argparse.Namespace) -> int:
             f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
         ) from error
     root = options.store.absolute()
-    plan = Plan(root, options.workers, options.threads, options.time_limit, options.quiet, logs)
+    plan = Plan(root, options.workers, options.concurrency, options.time_limit, options.quiet, logs)
     try:
         settings = begin(options.store, given, seeds, plan.id, log.warning)
         if not config.names_somebody(settings):
@@ -154,8 +156,8 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def _seeds(options: argparse.Namespace) -> list[str]:
     """All that the user gave to begin with, in its one spelling."""
-    pages = [spell_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
-    return pages + [urls.as_sitemap(spell_seed(seed, ())) for seed in options.sitemap]
+    pages = [normalize_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    return pages + [urls.as_sitemap(normalize_seed(seed, ())) for seed in options.sitemap]
 
 
 def _input_urls(file: str | None) -> list[str]:
@@ -169,7 +171,7 @@ def _input_urls(file: str | None) -> list[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.strip().startswith("#"):
             try:
-                found.append(spell_seed(line.strip(), ()))
+                found.append(normalize_seed(line.strip(), ()))
             except UsageError as error:
                 raise UsageError(f"{file}, line {number}: {error}") from error
     return found

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from crawler.fleet.control import is_paused
-from crawler.fleet.members import ALIVE, ENDED, Facts, Roster, look
+from crawler.fleet.members import ALIVE, ENDED, Facts, Members, look
 from crawler.frontier.frontier import folder, lines_of
 from crawler.store.store import Store
 from crawler.terminal import many, size
 from crawler.web.text import printable
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
-WAITS_FOR = {"flying": "in flight", "turn": "visitor"}  # other reasons are the words themselves
+WAITS_FOR = {"in_flight": "in flight", "turn": "visitor"}  # other reasons are the words themselves
 FEW = 8  # workers that are shown one by one without being asked for
 
 
@@ -27,9 +27,9 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards), wrong)
 
 
-def tell(store: Store, roster: Roster, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
+def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
     """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
-    counters, alive, of_the_living = roster.counters, roster.alive, roster.of_the_living
+    counters, alive, of_the_living = members.counters, members.alive, members.of_the_living
     sums = totals(counters)
     return {
         "store": str(store.root),
@@ -43,8 +43,8 @@ def tell(store: Store, roster: Roster, backlog: Callable[[], int], wrong: str = 
         "wants": _wants(of_the_living),
         "unheeded": sorted({worker["unheeded"] for worker in alive} - {""}) or ([wrong] if wrong else []),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
-        "machines": roster.machines,
-        "workers": roster.workers,
+        "machines": members.machines,
+        "workers": members.workers,
         "busiest": dict(sorted(sums["busiest"].items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
 
@@ -162,5 +162,5 @@ def _standing(member: Facts) -> str:
         return seen
     return (
         f"{seen}, {member['rate']:.1f} pages a second, {many(member['pages'], 'page')}, "
-        f"{member['waiting']:,} waiting, {member['flying']:,} in flight, {many(member['shards'], 'shard')}"
+        f"{member['waiting']:,} waiting, {member['in_flight']:,} in flight, {many(member['shards'], 'shard')}"
     )

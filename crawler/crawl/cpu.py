@@ -18,13 +18,13 @@ CROWDED = 0.5  # part of the time in which we could run that we had to wait for 
 class Core:
     """The core that a worker keeps to; none where the system does not let it choose."""
 
-    patience = 20.0  # seconds between two looks
+    interval = 20.0  # seconds between two looks
 
     def __init__(self, row: int, machine: str) -> None:
         """Workers of one machine are on cores of their own, as far as there are any; those of others on any."""
         self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._ran, self._waited = _times()
-        self._next_look = monotonic() + self.patience
+        self._next_look = monotonic() + self.interval
         if len(self._cores) > 1:
             self._move(self._cores[(int(machine, 16) + row) % len(self._cores)])
 
@@ -32,7 +32,7 @@ class Core:
         """Move to another core if this one is crowded."""
         if monotonic() < self._next_look:
             return
-        self._next_look = monotonic() + self.patience
+        self._next_look = monotonic() + self.interval
         ran, waited = _times()
         busy, waiting = ran - self._ran, waited - self._waited
         self._ran, self._waited = ran, waited

@@ -29,7 +29,7 @@ from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
 from crawler.crawl.reload import Edits, Verdict
-from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Slate
+from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Scoreboard
 from crawler.crawl.worker import desk, pauses
 from crawler.crawl.worker.upkeep import House
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
@@ -40,7 +40,7 @@ from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.web.page import Failure
 
-GUILT = 4  # at which a page that dying workers had in hand is refused
+BLAME = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
 PR_SET_PDEATHSIG = 1
@@ -74,13 +74,13 @@ class Machine:
         self.settings = settings
         self.id = plan.id
         self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
-        self.slate = Slate(self._context, plan.workers, plan.threads)
+        self.scoreboard = Scoreboard(self._context, plan.workers, plan.threads)
         # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
         self._processes: dict[int, BaseProcess] = {}
-        self._guilt: Counter[str] = Counter()
+        self._blamed: Counter[str] = Counter()
         self._ooms = oom_kills()
         self._crashes: dict[int, list[float]] = {}
         self._error: CrawlerError | None = None
@@ -94,7 +94,7 @@ class Machine:
         # They stay ours: a second Ctrl-C that comes when all is done must not spoil the exit code.
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
-        progress = Progress(self.slate, self.plan.quiet)
+        progress = Progress(self.scoreboard, self.plan.quiet)
         try:
             for row in range(self.plan.workers):
                 self._start(row)
@@ -115,7 +115,7 @@ class Machine:
         return self._exit_code()
 
     def _start(self, row: int) -> None:
-        args = (os.getpid(), self.slate, self.plan.logs)
+        args = (os.getpid(), self.scoreboard, self.plan.logs)
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=be_a_worker, initargs=args)
         self._pools[row] = pool
         # A worker that is only just starting would die of a Ctrl-C: it is born deaf, and listens when it is ready.
@@ -129,26 +129,26 @@ class Machine:
         limits = [limit for limit in (self.plan.time_limit, self.settings.time_limit) if limit is not None]
         if limits and time.monotonic() - self._began > min(limits):
             self._out_of_time = True
-            self.slate.drain()
+            self.scoreboard.drain()
         ended, _ = wait(self._work, timeout=0.2)
         for future in ended:
             row = self._work.pop(future)
             try:
                 outcome = future.result()
             except BrokenProcessPool:
-                self._mourn(row)
-                outcome = desk.BURIED
+                self._on_worker_death(row)
+                outcome = desk.MARKED_DEAD
             except CrawlerError as error:
                 self._error = self._error or error
-                self.slate.drain()
+                self.scoreboard.drain()
                 outcome = desk.STOPPED
             except Exception:  # noqa: BLE001 - a fault of ours in one worker must not end the machine
                 log.exception("a fault of the program in a worker, which is replaced", extra={"event": "fault"})
                 self._processes[row].kill()
-                self._mourn(row, fault=True)
-                outcome = desk.BURIED
+                self._on_worker_death(row, fault=True)
+                outcome = desk.MARKED_DEAD
             self._pools.pop(row).shutdown()
-            if outcome == desk.BURIED and not self.slate.draining:
+            if outcome == desk.MARKED_DEAD and not self.scoreboard.draining:
                 self._start(row)
             else:
                 self._outcomes[outcome] += 1
@@ -157,24 +157,24 @@ class Machine:
         """Go by an edit of crawl.yaml, and say so once for all workers."""
         if verdict.taken:
             self.settings = verdict.settings
-            self.slate.hand_out(config.render(verdict.settings))
+            self.scoreboard.hand_out(config.render(verdict.settings))
             log.warning(verdict.taken, extra={"event": "edit"})
-        self.slate.note_unheeded(verdict.warning)
+        self.scoreboard.note_unheeded(verdict.warning)
         if verdict.warning:
             log.warning(verdict.warning, extra={"event": "edit"})
 
     def _pass_on(self) -> None:
         """Say once for the machine what its workers have heard from an operator."""
-        if self.slate.told and not self._told:
+        if self.scoreboard.told and not self._told:
             self._told = True
             log.warning("told to stop; finishing what is in flight", extra={"event": "told"})
-        paused = bool(self.slate.total("paused"))
+        paused = bool(self.scoreboard.total("paused"))
         if paused != self._paused:
             self._paused = paused
             said = f"paused: no host is asked until `crawler resume {self.plan.root}`" if paused else "going on"
             log.warning(said, extra={"event": "paused" if paused else "resumed"})
         for kind in WANTS:
-            self._pass_on_want(kind, self.slate.wanted(kind))
+            self._pass_on_want(kind, self.scoreboard.wanted(kind))
 
     def _pass_on_want(self, kind: str, sentence: str) -> None:
         if sentence and kind not in self._wanting:
@@ -184,24 +184,24 @@ class Machine:
             seconds = time.monotonic() - self._wanting.pop(kind)
             log.warning("%s after %.0f s", BACK[kind], seconds, extra={"event": "back"})
 
-    def _mourn(self, row: int, fault: bool = False) -> None:
+    def _on_worker_death(self, row: int, fault: bool = False) -> None:
         """A worker has died: what it had in hand is asked once more, each at its own time, but not for ever.
 
         A page that crashes two workers, or makes two run out of memory, is refused. A kill from outside looks much
         the same, and may hit the same page twice by chance: that counts half.
         """
-        suspects = self.slate.flying(row)
+        suspects = self.scoreboard.in_flight(row)
         blame = self._blame(row)
         log.warning("a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"})
         for thread in range(self.plan.threads):
-            self.slate.fly(row, thread, "")
+            self.scoreboard.set_in_flight(row, thread, "")
         self._count_crash(row, fault)
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of it
             for place, task in enumerate(from_lines("\n".join(suspects).encode())):
-                self._guilt[task.url] += blame
-                if self._guilt[task.url] >= GUILT:
+                self._blamed[task.url] += blame
+                if self._blamed[task.url] >= BLAME:
                     store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
                     due = time.monotonic() + 2 * place
@@ -219,20 +219,20 @@ class Machine:
         """Give up where starting again does not help: the same fault again and again, or deaths before any page."""
         now = time.monotonic()
         recent = self._crashes[row] = [when for when in self._crashes.get(row, []) if now - when < 60] + [now]
-        if len(recent) > CRASHES and (fault or not self.slate.total("pages")):
+        if len(recent) > CRASHES and (fault or not self.scoreboard.total("pages")):
             why = "the log has the traceback" if fault else "`dmesg` tells if memory was short"
             self._error = CrawlerError(f"workers died {len(recent)} times within a minute; {why}")
-            self.slate.drain()
+            self.scoreboard.drain()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # A second Ctrl-C is impatience. A second SIGTERM is not: schedulers send it to a job and to each part of it.
         if number == signal.SIGINT or not self._signals:
             self._signals += 1
-        self.slate.drain()
+        self.scoreboard.drain()
 
     def _end(self) -> None:
         """Leave no process behind."""
-        self.slate.drain()
+        self.scoreboard.drain()
         for row, pool in self._pools.items():
             self._processes[row].kill()
             pool.shutdown()
@@ -241,19 +241,19 @@ class Machine:
     def _exit_code(self) -> int:
         if set(self._outcomes) == {desk.OVER}:
             return errors.OVER
-        if self._signals or self.slate.told or self._outcomes[desk.STOPPED]:
+        if self._signals or self.scoreboard.told or self._outcomes[desk.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
         return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
 
 
-_slate: Slate | None = None
+_scoreboard: Scoreboard | None = None
 Result = TypeVar("Result")
 
 
-def be_a_worker(parent: int, slate: Slate, logs: Logs) -> None:
+def be_a_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
     """Make a pool process a worker: it dies with its parent, and leaves signals to it."""
-    global _slate
-    _slate = slate
+    global _scoreboard
+    _scoreboard = scoreboard
     with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):  # another C library
@@ -274,7 +274,7 @@ def check_limits(threads: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UsageError(
             f"a worker with {threads} threads may have to open {needed} files, but only {hard} are allowed; "
-            "raise `ulimit -n`, or run with fewer --threads"
+            "raise `ulimit -n`, or run with fewer --concurrency"
         )
 
 
@@ -300,7 +300,7 @@ def patiently(call: Callable[[], Result]) -> Result:
         try:
             return call()
         except StoreAway:
-            if _slate is None or _slate.draining:
+            if _scoreboard is None or _scoreboard.draining:
                 raise
             time.sleep(0.5)
 
@@ -311,15 +311,15 @@ def work(root: str, row: int, machine: str, settings: Settings) -> str:
         Worker,  # only here: what reads pages takes long to load, and the supervisor reads none
     )
 
-    assert _slate is not None
+    assert _scoreboard is not None
     files = Files(root, secrets.token_hex(4), settings.durable)
     store = Store(root, files)
     patiently(files.share_mode)
     seeds = Seeds(store, settings)
     core = Core(row, machine)  # before the worker has threads: they stay with the one that starts them
-    house = House(store, settings, seeds, _slate, row, machine)
+    house = House(store, settings, seeds, _scoreboard, row, machine)
     house.look_around = core.look
-    Worker(store, house, seeds).run(_slate.threads)
+    Worker(store, house, seeds).run(_scoreboard.threads)
     if house.error:
         raise house.error
     log.log(logging.DEBUG, "worker %s: %s", files.me, house.outcome)

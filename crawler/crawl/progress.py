@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from crawler.crawl.scoreboard import WANTS, Slate
+from crawler.crawl.scoreboard import WANTS, Scoreboard
 
 PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
 
@@ -13,8 +13,8 @@ PLAIN_LINE = 20.0  # seconds between lines of progress where there is no termina
 class Progress:
     """One line for a person: a bar on a terminal, a plain line now and then elsewhere."""
 
-    def __init__(self, slate: Slate, quiet: bool) -> None:
-        self.slate = slate
+    def __init__(self, scoreboard: Scoreboard, quiet: bool) -> None:
+        self.scoreboard = scoreboard
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
         self._next = time.monotonic() + PLAIN_LINE
@@ -29,9 +29,9 @@ class Progress:
 
     def show(self) -> None:
         """Bring the line up to date."""
-        facts = {name: self.slate.total(name) for name in ("waiting", "refusals", "hosts")}
-        pages = self.slate.total("pages")
-        paused = self.slate.total("paused") > 0 or any(map(self.slate.wanted, WANTS))
+        facts = {name: self.scoreboard.total(name) for name in ("waiting", "refusals", "hosts")}
+        pages = self.scoreboard.total("pages")
+        paused = self.scoreboard.total("paused") > 0 or any(map(self.scoreboard.wanted, WANTS))
         if self.terminal:
             self._bar.set_postfix({**facts, **({"paused": "yes"} if paused else {})}, refresh=False)
             self._bar.update(pages - self._bar.n)

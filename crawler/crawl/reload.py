@@ -21,7 +21,7 @@ from crawler.store.mount import Files
 
 NAME = "crawl.yaml"
 LOOK, STILL = 2.5, 11.0  # pulses between looks, and for which an edit must stand
-LONGEST_PULSE = 2.0  # seconds; a longer one counts as this
+LONGEST_HEARTBEAT = 2.0  # seconds; a longer one counts as this
 LONGEST = 200  # characters of a value that are said
 
 
@@ -40,8 +40,8 @@ class Edits:
     def __init__(self, files: Files, settings: Settings) -> None:
         self.files = files
         self.settings = settings
-        pulse = min(settings.pulse, LONGEST_PULSE)
-        self._rest, self._still = LOOK * pulse, STILL * pulse
+        heartbeat = min(settings.heartbeat, LONGEST_HEARTBEAT)
+        self._rest, self._still = LOOK * heartbeat, STILL * heartbeat
         self._seen: bytes | None = b""  # what was judged
         self._news: bytes | None = b""  # what is there, and since when
         self._since = 0.0

@@ -10,7 +10,7 @@ from typing import Any
 
 COUNTERS = (
     *("pages", "redirects", "sitemaps", "refusals", "retries", "bytes"),
-    *("waiting", "flying", "hosts", "paused", "sent"),  # sent: batches that were left for other workers
+    *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches that were left for other workers
 )
 AWAY, ROOM, FILES = WANTS = ("away", "room", "files")  # what a worker may have to wait for before it asks hosts
 LINE = 2600  # bytes for one URL in flight: the longest line of a batch
@@ -19,7 +19,7 @@ SETTINGS = 1 << 18  # bytes for crawl.yaml
 GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it
 
 
-class Slate:
+class Scoreboard:
     """A row of counters and of URLs in flight for each worker, and the supervisor's word to all."""
 
     def __init__(self, context: SpawnContext, workers: int, threads: int) -> None:
@@ -86,11 +86,11 @@ class Slate:
         """A counter of all workers of this machine."""
         return sum(self.get(worker, counter) for worker in range(self.workers))
 
-    def fly(self, worker: int, thread: int, line: str) -> None:
+    def set_in_flight(self, worker: int, thread: int, line: str) -> None:
         """Note the URL that a visitor is about to ask; an empty line when it is done."""
         _write(self._lines, (worker * self.threads + thread) * LINE, LINE, line)
 
-    def flying(self, worker: int) -> list[str]:
+    def in_flight(self, worker: int) -> list[str]:
         """The URLs that a worker's visitors had in hand."""
         first = worker * self.threads
         return [*filter(None, (_read(self._lines, place * LINE, LINE) for place in range(first, first + self.threads)))]

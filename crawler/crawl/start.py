@@ -15,16 +15,16 @@ from typing import Any
 from crawler import settings as config
 from crawler.errors import Busy, StoreError, UsageError
 from crawler.fleet import control, members
-from crawler.fleet.shards import doors, read_owners
+from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import Frontier, in_parts
 from crawler.frontier.scope import bars
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import FOLDERS, NEW, Store, new_settings, open_store
 from crawler.terminal import many
 from crawler.web import urls
-from crawler.web.page import Try
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
 PATIENCE = 60.0  # seconds for another machine to make the store
@@ -68,10 +68,10 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     """
     settings = store.settings()
     store.files.durable = settings.durable
-    spelled = _spelled(seeds, settings)
-    few = spelled if len(spelled) <= FEW else []
+    normalized = _normalized(seeds, settings)
+    few = normalized if len(normalized) <= FEW else []
     settled = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
-    added = _add(store, settings, spelled)
+    added = _add(store, settings, normalized)
     said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
     known = f" ({settled:,} of them settled before)" if settled and added else ""
     excluded = _excluded(seeds, settings)
@@ -81,7 +81,7 @@ def add(store: Store, seeds: Sequence[str]) -> str:
 def _excluded(seeds: Sequence[str], settings: Settings) -> str:
     """A sentence about URLs that were given and will not be asked; empty if there are none."""
     scope = urls.Scope("any", exclude=settings.exclude)
-    found = [url for url in _spelled(seeds if settings.exclude else (), settings) if bars(scope, Try(url))]
+    found = [url for url in _normalized(seeds if settings.exclude else (), settings) if bars(scope, Task(url))]
     first = f"{found[0]} and {len(found) - 1:,} more" if len(found) > 1 else "".join(found)
     return f"{first} will not be asked, because of a pattern of exclude in crawl.yaml" if found else ""
 
@@ -102,24 +102,24 @@ def check_root(root: Path, command: str) -> None:
         raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
 
 
-def spell_seed(seed: str, tracking: Sequence[str]) -> str:
+def normalize_seed(seed: str, tracking: Sequence[str]) -> str:
     """A URL that the user gave, in its one spelling."""
-    spelled = urls.spell(seed, tracking=tracking)
-    if spelled is None:
+    normalized = urls.normalize(seed, tracking=tracking)
+    if normalized is None:
         shown = _hidden(seed)
         hint = (
             f"did you mean https://{shown}?"
-            if urls.spell(f"https://{seed}") and "://" not in seed
+            if urls.normalize(f"https://{seed}") and "://" not in seed
             else "it must be http or https"
         )
         raise UsageError(f"{shown!r} is not a URL that can be crawled; {hint}")
-    return spelled
+    return normalized
 
 
-def _spelled(seeds: Sequence[str], settings: Settings) -> list[str]:
+def _normalized(seeds: Sequence[str], settings: Settings) -> list[str]:
     """Seeds in the spelling of this crawl, each once."""
-    spelled = (urls.spell_again(seed, settings.tracking) for seed in seeds)
-    return list(dict.fromkeys(filter(None, spelled)))
+    normalized = (urls.normalize_again(seed, settings.tracking) for seed in seeds)
+    return list(dict.fromkeys(filter(None, normalized)))
 
 
 def _hidden(seed: str) -> str:
@@ -199,7 +199,7 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
     """
     added = 0
     known = set(store.files.names("seeds"))
-    for part in in_parts(map(Try, _spelled(seeds, settings)), 20_000):
+    for part in in_parts(map(Task, _normalized(seeds, settings)), 20_000):
         name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
         if name not in known:
             store.add_seeds((task.url for task in part), name + NEW)
@@ -212,8 +212,8 @@ def _hand_over(store: Store, settings: Settings) -> None:
     """Hand over the seeds that are marked, to many shards at a time: a mount answers so many in the time of one."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         frontier = Frontier(store.files, settings, pool.map)
-        frontier.doors = doors(read_owners(store.files, settings.shards))
+        frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
         for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
-            frontier.hand_over(Try(seed) for seed in marked)
+            frontier.hand_over(Task(seed) for seed in marked)
             frontier.flush()
             store.seeds_are_handed_over(name)

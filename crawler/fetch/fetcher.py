@@ -13,9 +13,9 @@ from crawler.fetch.cookies import Cookies
 from crawler.fetch.request import (
     Answer,
     Ask,
+    FetchOptions,
     Judge,
     Route,
-    Terms,
     check_connect_to,
     check_header,
     check_proxy,
@@ -25,9 +25,9 @@ from crawler.fetch.request import (
 )
 from crawler.web import reasons, urls
 from crawler.web.addresses import BAD_PORTS, names_private
-from crawler.web.page import REDIRECTS, Failure, Page
+from crawler.web.page import REDIRECTS, Failure, Fetched
 
-__all__ = ["Fetcher", "Terms", "check_connect_to", "check_header", "check_proxy", "get"]
+__all__ = ["Fetcher", "check_connect_to", "check_header", "check_proxy", "get"]
 
 DAY = 86_400.0
 MAX_CODINGS = 2
@@ -56,7 +56,7 @@ class _CutShort(Exception):
 class Fetcher:
     """Asks on the same terms again and again, from any number of threads, over connections it keeps."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: FetchOptions) -> None:
         self.terms = terms
         self._routes = tuple(read_route(rule) for rule in terms.connect_to)
         self._headers = (f"User-Agent: {terms.user_agent}", *_ACCEPT)
@@ -69,13 +69,15 @@ class Fetcher:
         *,
         headers: tuple[str, ...] = (),
         private: bool = False,
-        types: tuple[str, ...] | None = None,
+        content_types: tuple[str, ...] | None = None,
         cut: int | None = None,
-    ) -> Page | Failure:
-        """Ask once and follow nothing; `types` () takes any type, `cut` keeps that much of a longer body."""
+    ) -> Fetched | Failure:
+        """Ask once and follow nothing; `content_types` () takes any type, `cut` keeps that much of a longer body."""
         for line in headers:
             check_header(line)
-        ask = self._ask(url, headers, private, self.terms.types if types is None else types, cut)
+        ask = self._ask(
+            url, headers, private, self.terms.content_types if content_types is None else content_types, cut
+        )
         if isinstance(ask, Failure):
             return ask
         answer = self._asker.get(ask, judge)
@@ -94,7 +96,7 @@ class Fetcher:
         self._asker.close()
 
     def _ask(
-        self, url: str, headers: tuple[str, ...], private: bool, types: tuple[str, ...], cut: int | None
+        self, url: str, headers: tuple[str, ...], private: bool, content_types: tuple[str, ...], cut: int | None
     ) -> Ask | Failure:
         parts = _split(url)
         if parts is None:
@@ -115,7 +117,7 @@ class Fetcher:
             host=host,
             port=port,
             headers=(*self._headers, *headers, *self._cookies_for(parts, headers)),
-            types=types,
+            content_types=content_types,
             limit=self.terms.max_size if cut is None else cut,
             cut=cut is not None,
             guarded=is_guarded and not self.terms.proxy,
@@ -129,25 +131,25 @@ class Fetcher:
         return self._cookies.header(parts)
 
 
-def get(url: str, **terms: Any) -> Page | Failure:
+def get(url: str, **terms: Any) -> Fetched | Failure:
     """Ask once, outside any crawl; the fields of Terms by name."""
-    fetcher = Fetcher(Terms(**terms))
+    fetcher = Fetcher(FetchOptions(**terms))
     try:
-        return fetcher.get(urls.spell(url) or url)
+        return fetcher.get(urls.normalize(url) or url)
     finally:
         fetcher.close()
 
 
-def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure | None:
+def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Fetched | Failure | None:
     """Return what the headers alone settle, or None if the body is wanted."""
     if not 100 <= status <= 999:
         return ask.fail("bad-answer", f"status {status}")
     if status in REDIRECTS:
-        return Page(ask.url, status, headers) if headers.get("location") else ask.fail("bad-redirect", "no Location")
+        return Fetched(ask.url, status, headers) if headers.get("location") else ask.fail("bad-redirect", "no Location")
     if not 200 <= status < 300:
         return ask.fail(reasons.for_status(status), "", _retry_after(headers))
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind and ask.types and kind not in ask.types:
+    if kind and ask.content_types and kind not in ask.content_types:
         return ask.fail("wrong-type", kind)
     codings = _codings(headers)
     if len(codings) > MAX_CODINGS or not all(coding in _CODINGS for coding in codings):
@@ -162,7 +164,7 @@ def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Page | Failure |
     return None
 
 
-def _asker(terms: Terms) -> _Asker:
+def _asker(terms: FetchOptions) -> _Asker:
     # Imported here, so that a worker does not load the one that it will not use.
     if terms.fetcher == "curl":
         from crawler.fetch.with_curl import CurlFetcher
@@ -212,7 +214,7 @@ def _codings(headers: Mapping[str, str]) -> list[str]:
     return [name for name in names if name not in ("", "identity")]
 
 
-def _page(ask: Ask, answer: Answer) -> Page | Failure:
+def _page(ask: Ask, answer: Answer) -> Fetched | Failure:
     body, whole = answer.body, answer.whole
     try:
         for coding in reversed(_codings(answer.headers)):
@@ -223,7 +225,7 @@ def _page(ask: Ask, answer: Answer) -> Page | Failure:
         return ask.fail("cut-short" if isinstance(error, _CutShort) else "bad-coding", str(error))
     if len(body) > ask.limit and not ask.cut:
         return ask.fail("too-big", f"more than {ask.limit} bytes after decoding")
-    return Page(ask.url, answer.status, answer.headers, body[: ask.limit])
+    return Fetched(ask.url, answer.status, answer.headers, body[: ask.limit])
 
 
 def _inflate(data: bytes, window: int, limit: int, whole: bool) -> bytes:

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from crawler.web.page import REDIRECTS, Failure, Page
+from crawler.web.page import REDIRECTS, Failure, Fetched
 
 MAX_HEADER_LINE = 64 * 1024
 MAX_HEADERS = 300 * 1024
@@ -47,7 +47,7 @@ class Route(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FetchOptions:
     """On what terms we ask: who we say we are, what we wait for, and what we take."""
 
     fetcher: str = "curl"
@@ -55,9 +55,9 @@ class Terms:
     user_agent: str = "folder-crawler"
     timeout: float = 30.0
     connect_timeout: float = 10.0
-    first_byte: float = 20.0
+    first_byte_timeout: float = 20.0
     max_size: int = 10 * 1024 * 1024
-    types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
+    content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
     proxy: str | None = None
     connect_to: tuple[str, ...] = ()
     cookies: bool = True
@@ -66,7 +66,7 @@ class Terms:
     def __post_init__(self) -> None:
         if self.fetcher not in ("curl", "requests"):
             raise ValueError(f"fetcher is {self.fetcher!r}, but it can only be curl or requests")
-        if min(self.timeout, self.connect_timeout, self.first_byte, self.max_size) <= 0:
+        if min(self.timeout, self.connect_timeout, self.first_byte_timeout, self.max_size) <= 0:
             raise ValueError("the limits of time and size must be greater than 0")
         check_header(f"User-Agent: {self.user_agent}")
         if self.proxy is not None:
@@ -87,7 +87,7 @@ class Ask:
     host: str
     port: int
     headers: tuple[str, ...]
-    types: tuple[str, ...]
+    content_types: tuple[str, ...]
     limit: int
     cut: bool
     guarded: bool
@@ -104,13 +104,13 @@ class Answer:
 
     status: int
     headers: Mapping[str, str]
-    verdict: Page | Failure | None = None
+    verdict: Fetched | Failure | None = None
     body: bytes = b""
     whole: bool = True
 
 
 # Looks at status and headers; None means that the body is wanted.
-Judge = Callable[[Ask, int, Mapping[str, str]], Page | Failure | None]
+Judge = Callable[[Ask, int, Mapping[str, str]], Fetched | Failure | None]
 
 
 def check_connect_to(rule: str) -> None:

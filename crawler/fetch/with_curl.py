@@ -21,14 +21,14 @@ from crawler.fetch.request import (
     MAX_HEADER_LINE,
     Answer,
     Ask,
+    FetchOptions,
     Judge,
-    Terms,
     certificates,
     fold,
     worth_draining,
 )
 from crawler.web.addresses import is_public
-from crawler.web.page import Failure, Page
+from crawler.web.page import Failure, Fetched
 
 Key = tuple[str, str, int, bool]
 _SUPPRESS_CONNECT_HEADERS = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl has no name for
@@ -69,7 +69,7 @@ _SENTENCES = (
 class CurlFetcher:
     """Asks with libcurl, from any number of threads at once."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: FetchOptions) -> None:
         self._terms = terms
         self._lock = Lock()
         self._idle: OrderedDict[Key, list[_Handle]] = OrderedDict()
@@ -132,7 +132,7 @@ class CurlFetcher:
 class _Handle:
     """One libcurl handle with its connection, and what is known of the request that it is at."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: FetchOptions) -> None:
         self.curl = pycurl.Curl()
         self.flight = Flight()
         self.key: Key | None = None
@@ -156,7 +156,7 @@ class _Handle:
     def close(self) -> None:
         self.curl.close()
 
-    def _set_up(self, terms: Terms) -> None:
+    def _set_up(self, terms: FetchOptions) -> None:
         options: dict[int, Any] = {
             pycurl.NOSIGNAL: 1,
             pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
@@ -171,7 +171,7 @@ class _Handle:
             # In whole seconds and for silence at any time; a progress callback would be exact, but each call
             # waits for the interpreter's lock: 40 % more time per page with 16 threads.
             pycurl.LOW_SPEED_LIMIT: 1,
-            pycurl.LOW_SPEED_TIME: math.ceil(terms.first_byte),
+            pycurl.LOW_SPEED_TIME: math.ceil(terms.first_byte_timeout),
             pycurl.PROXY: terms.proxy or "",  # empty, not unset: the environment's would be taken
             pycurl.NOPROXY: "",
             _SUPPRESS_CONNECT_HEADERS: 1,
@@ -202,7 +202,7 @@ class _Handle:
         self.lines: list[bytes] = []
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.verdict: Page | Failure | None = None
+        self.verdict: Fetched | Failure | None = None
         self.body = BytesIO()  # gives its bytes away without a copy
         self.size = 0
         self.opened = False

@@ -28,8 +28,8 @@ from crawler.fetch.request import (
     MAX_HEADERS,
     Answer,
     Ask,
+    FetchOptions,
     Judge,
-    Terms,
     certificates,
     fold,
     worth_draining,
@@ -84,12 +84,12 @@ class _Watch(local):
     ended: bool
     answered: bool
 
-    def start(self, ask: Ask, terms: Terms) -> None:
+    def start(self, ask: Ask, terms: FetchOptions) -> None:
         now = monotonic()
         self.ask, self.flight = ask, Flight()
         self.end = now + terms.timeout
         self.connect_by = min(self.end, now + terms.connect_timeout)
-        self.first_by = self.until = min(self.end, now + terms.first_byte)
+        self.first_by = self.until = min(self.end, now + terms.first_byte_timeout)
         self.again()
 
     def again(self) -> None:
@@ -118,7 +118,7 @@ _now = _Watch()
 class RequestsFetcher:
     """Asks with requests, from any number of threads at once."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: FetchOptions) -> None:
         self._terms = terms
         self._deadlines = Deadlines(terms.timeout)
         self._proxies = {"http": terms.proxy, "https": terms.proxy} if terms.proxy else {}

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from crawler.errors import DiskFull, StoreError
-from crawler.fleet.heartbeats import END, Pulse, Watch, read_counters
-from crawler.fleet.members import ENDED, MACHINE, SILENT, Facts, Roster, announced, look
+from crawler.fleet.heartbeats import END, Heartbeat, Watch, read_counters
+from crawler.fleet.members import ENDED, MACHINE, SILENT, Facts, Members, announced, look
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
@@ -79,7 +79,7 @@ def sweep(files: Files) -> None:
     old = [name for name in words if clock - (files.written(f"workers/{name}") or clock) > LITTER]
     if not old:
         return
-    busy = {found.get("machine") for found in read_counters(files) if found["pulse"].mark != END}
+    busy = {found.get("machine") for found in read_counters(files) if found["heartbeat"].mark != END}
     for name in old:
         if name.partition(".")[0] not in busy:
             files.drop(f"workers/{name}")
@@ -90,8 +90,8 @@ def stop(store: Store, show: Show) -> bool:
     settings, _ = store.settings_at_hand()  # an operator's word does not wait until an edit is right
     with suppress(DiskFull):
         sweep(store.files)
-    roster = look(store.files, settings)
-    told = [machine for machine in roster.machines if machine["state"] != ENDED]
+    members = look(store.files, settings)
+    told = [machine for machine in members.machines if machine["state"] != ENDED]
     # One whose workers were all buried while it hung may come back: it is told, though nobody waits for it.
     for id in {machine["id"] for machine in told} | set(announced(store.files)):
         _tell(store.files, id)
@@ -100,7 +100,7 @@ def stop(store: Store, show: Show) -> bool:
         return True
     show(f"told {many(len(told), 'machine')} to stop: {_named(told)}")
     awaited = [machine for machine in told if machine["state"] != SILENT]
-    late = _Waiting(store.files, settings, roster, awaited).wait(show)
+    late = _Waiting(store.files, settings, members, awaited).wait(show)
     ended = len(awaited) - len(late)
     if ended:
         verb = "has" if ended == 1 else "have"
@@ -132,14 +132,14 @@ def _named(machines: list[Facts]) -> str:
 class _Waiting:
     """Somebody who waits until machines are gone, by names in `workers/` and their own clock alone."""
 
-    def __init__(self, files: Files, settings: Settings, roster: Roster, machines: list[Facts]) -> None:
+    def __init__(self, files: Files, settings: Settings, members: Members, machines: list[Facts]) -> None:
         self.files = files
         self.machines = list(machines)
-        self.watch = Watch(settings.patience, settings.pulse)
-        self.limit = settings.patience + settings.timeout + SHOWN  # a page in flight may take as long as it may
-        self._pause = min(0.5, settings.pulse)
+        self.watch = Watch(settings.dead_after, settings.heartbeat)
+        self.limit = settings.dead_after + settings.timeout + SHOWN  # a page in flight may take as long as it may
+        self._pause = min(0.5, settings.heartbeat)
         self._crews = {
-            machine["id"]: {worker["id"] for worker in roster.workers if worker["machine"] == machine["id"]}
+            machine["id"]: {worker["id"] for worker in members.workers if worker["machine"] == machine["id"]}
             for machine in machines
         }
 
@@ -161,7 +161,7 @@ class _Waiting:
         with suppress(DiskFull):  # then a listing that may be a little old must do
             self.files.freshen("workers")
         names = set(self.files.names("workers"))
-        self.watch.look(filter(None, map(Pulse.of, names)), time.monotonic())
+        self.watch.look(filter(None, map(Heartbeat.of, names)), time.monotonic())
         for machine in [machine for machine in self.machines if self._is_gone(machine["id"], names)]:
             self.machines.remove(machine)
             self.files.drop(f"workers/{machine['id']}{STOP}")  # it may have ended before it could see it
@@ -170,7 +170,7 @@ class _Waiting:
     def _is_gone(self, id: str, names: set[str]) -> bool:
         """Whether a machine has ended; one that has fallen silent is marked."""
         seen = [self.watch.seen[worker] for worker in self._crews[id] if worker in self.watch.seen]
-        running = [worker for worker in seen if worker.pulse.mark != END]
-        if running and all(worker.still >= self.watch.patience for worker in running):
+        running = [worker for worker in seen if worker.heartbeat.mark != END]
+        if running and all(worker.still >= self.watch.dead_after for worker in running):
             next(machine for machine in self.machines if machine["id"] == id)["state"] = SILENT
         return not running and id + MACHINE not in names

@@ -17,7 +17,7 @@ Check = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Heartbeat:
     """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone.
 
     `id@n.k.all` is idle, and has looked into all its inboxes since its last beat.
@@ -28,7 +28,7 @@ class Pulse:
     mark: str = ""
 
     @classmethod
-    def of(cls, name: str) -> Pulse | None:
+    def of(cls, name: str) -> Heartbeat | None:
         """Read a name in `workers/`; None for one that is not ours."""
         id, _, rest = name.partition("@")
         beat, _, mark = rest.partition(".")
@@ -49,7 +49,7 @@ class Pulse:
 class Seen:
     """What we have seen of another worker, by our own clock."""
 
-    pulse: Pulse
+    heartbeat: Heartbeat
     still: float = 0.0  # how long its pulse has stood still while we were looking
     looked: float = 0.0
 
@@ -57,23 +57,23 @@ class Seen:
 class Watch:
     """Who is alive, from listings of `workers/` and our own monotonic clock alone."""
 
-    def __init__(self, patience: float, pulse: float) -> None:
-        self.patience = patience
-        self.longest_gap = 2 * pulse
+    def __init__(self, dead_after: float, heartbeat: float) -> None:
+        self.dead_after = dead_after
+        self.longest_gap = 2 * heartbeat
         self.seen: dict[str, Seen] = {}
 
-    def look(self, pulses: Iterable[Pulse], now: float) -> None:
+    def look(self, heartbeats: Iterable[Heartbeat], now: float) -> None:
         """Take in one listing.
 
         Time in which we could not look (a mount that hung) counts for two pulses at most: everyone else may
         have hung with us.
         """
-        newest: dict[str, Pulse] = {}
-        for pulse in sorted(pulses, key=lambda pulse: (pulse.beat, pulse.mark)):
-            newest[pulse.id] = pulse
+        newest: dict[str, Heartbeat] = {}
+        for heartbeat in sorted(heartbeats, key=lambda heartbeat: (heartbeat.beat, heartbeat.mark)):
+            newest[heartbeat.id] = heartbeat
         for id in self.seen.keys() | newest.keys():
             seen = self.seen.get(id)
-            if seen is None or (id in newest and seen.pulse != newest[id]):
+            if seen is None or (id in newest and seen.heartbeat != newest[id]):
                 self.seen[id] = Seen(newest[id], 0.0, now)
             else:
                 seen.still += min(now - seen.looked, self.longest_gap)
@@ -81,28 +81,28 @@ class Watch:
 
     def expect(self, id: str, now: float) -> None:
         """Watch for a worker that owns a shard but has no pulse (somebody removed its file, say)."""
-        self.seen.setdefault(id, Seen(Pulse(id, 0), 0.0, now))
+        self.seen.setdefault(id, Seen(Heartbeat(id, 0), 0.0, now))
 
-    def bury(self, id: str) -> None:
+    def mark_dead(self, id: str) -> None:
         """Believe that a worker is gone."""
         if id in self.seen:
             self.seen[id].still = float("inf")
 
-    def is_buried(self, id: str) -> bool:
+    def is_marked_dead(self, id: str) -> bool:
         """Whether we have seen to a dead worker already; one that comes back is not."""
         return self.seen[id].still == float("inf")
 
-    def alive(self) -> list[Pulse]:
+    def alive(self) -> list[Heartbeat]:
         """The workers whose pulse goes."""
         # From a copy: the pulse may see a new worker while the housekeeper counts them.
-        return [seen.pulse for seen in list(self.seen.values()) if not self._stands_still(seen)]
+        return [seen.heartbeat for seen in list(self.seen.values()) if not self._stands_still(seen)]
 
     def is_dead(self, id: str) -> bool:
         """Whether a worker's pulse has stood still for too long, or it said goodbye."""
         return self._stands_still(self.seen[id])
 
     def _stands_still(self, seen: Seen) -> bool:
-        return seen.pulse.mark == END or seen.still >= self.patience
+        return seen.heartbeat.mark == END or seen.still >= self.dead_after
 
 
 def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
@@ -111,17 +111,19 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
     `known` is what one who looks again and again has read before, by id: a name is written once, and so is read once.
     """
     known = {} if known is None else known
-    newest: dict[str, Pulse] = {}
+    newest: dict[str, Heartbeat] = {}
     read: set[str] = set()
     for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
-        pulses = sorted(filter(None, map(Pulse.of, files.names("workers"))), key=lambda pulse: pulse.beat)
-        newest |= {pulse.id: pulse for pulse in pulses}
-        new = [p for p in newest.values() if p.id not in read and known.get(p.id, {}).get("pulse") != p]
-        texts = {pulse: files.get(pulse.name) for pulse in new}
-        for pulse, text in texts.items():
+        heartbeats = sorted(
+            filter(None, map(Heartbeat.of, files.names("workers"))), key=lambda heartbeat: heartbeat.beat
+        )
+        newest |= {heartbeat.id: heartbeat for heartbeat in heartbeats}
+        new = [p for p in newest.values() if p.id not in read and known.get(p.id, {}).get("heartbeat") != p]
+        texts = {heartbeat: files.get(heartbeat.name) for heartbeat in new}
+        for heartbeat, text in texts.items():
             with suppress(ValueError, TypeError, RecursionError):  # not one of ours
-                known[pulse.id] = {**said(text or b""), "pulse": pulse}
-                read.add(pulse.id)
+                known[heartbeat.id] = {**said(text or b""), "heartbeat": heartbeat}
+                read.add(heartbeat.id)
         if None not in texts.values():
             break
     return without_folded([known[id] for id in newest if id in known])
@@ -130,7 +132,7 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
 def without_folded(counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Counters without those of workers that stand in another's, as `check --repair` leaves them of ended workers."""
     folded = {id for found in counters for id in found.get("folded", ())}
-    return [found for found in counters if found["pulse"].id not in folded]
+    return [found for found in counters if found["heartbeat"].id not in folded]
 
 
 def said(text: bytes) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def _rows_of(*kinds: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
-NUMBERS = ("pid", "pages", "waiting", "flying", "hosts", "shards", "rate")
+NUMBERS = ("pid", "pages", "waiting", "in_flight", "hosts", "shards", "rate")
 SHAPES: dict[str, Check] = {
     **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "cut"), _is_number),
     **dict.fromkeys(("refusals", "traps", "held"), _dict_of(_is_number)),

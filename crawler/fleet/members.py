@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crawler.errors import StoreError
-from crawler.fleet.heartbeats import END, NUMBERS, Pulse, read_counters, said
+from crawler.fleet.heartbeats import END, NUMBERS, Heartbeat, read_counters, said
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class Members:
     """Machines and workers, each as a JSON value."""
 
     machines: list[Facts]
@@ -48,7 +48,7 @@ class Roster:
     def of_the_living(self) -> list[Facts]:
         """What these say of themselves."""
         ids = {worker["id"] for worker in self.alive}
-        return [found for found in self.counters if found["pulse"].id in ids]
+        return [found for found in self.counters if found["heartbeat"].id in ids]
 
     @property
     def at_work(self) -> list[Facts]:
@@ -61,15 +61,15 @@ class Memory:
     """What one who looks again and again need not ask again: what is under a name in `workers/` stays as it is."""
 
     counters: dict[str, Facts] = field(default_factory=dict)
-    _shown: dict[str, tuple[Pulse, float]] = field(default_factory=dict)  # since when, by our own clock
+    _shown: dict[str, tuple[Heartbeat, float]] = field(default_factory=dict)  # since when, by our own clock
 
-    def age(self, files: Files, pulse: Pulse, clock: float) -> float:
+    def age(self, files: Files, heartbeat: Heartbeat, clock: float) -> float:
         """Seconds since a pulse was shown: by its stamp when it is new to us, and then since we saw it change."""
-        known = self._shown.get(pulse.id)
-        if known is None or known[0] != pulse:
+        known = self._shown.get(heartbeat.id)
+        if known is None or known[0] != heartbeat:
             # Who is gone since the listing has just beaten.
-            written = (files.written(pulse.name) or clock) if known is None else clock
-            known = self._shown[pulse.id] = pulse, time.monotonic() - max(clock - written, 0.0)
+            written = (files.written(heartbeat.name) or clock) if known is None else clock
+            known = self._shown[heartbeat.id] = heartbeat, time.monotonic() - max(clock - written, 0.0)
         return time.monotonic() - known[1]
 
 
@@ -121,37 +121,39 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and re.fullmatch(r"[\w-]{1,64}", text, re.ASCII) is not None
 
 
-def look(files: Files, settings: Settings, again: bool = True, memory: Memory | None = None) -> Roster:
+def look(files: Files, settings: Settings, again: bool = True, memory: Memory | None = None) -> Members:
     """Who is there; `again` looks twice at what seems silent, which takes a little longer than a pulse."""
     memory = memory or Memory()
     clock = _clock(files)
     counters = read_counters(files, memory.counters)
-    ages = [memory.age(files, found["pulse"], clock) for found in counters]
-    workers = [_worker(found, age, settings.patience) for found, age in zip(counters, ages, strict=True)]
+    ages = [memory.age(files, found["heartbeat"], clock) for found in counters]
+    workers = [_worker(found, age, settings.dead_after) for found, age in zip(counters, ages, strict=True)]
     silent = [worker for worker in workers if worker["state"] == SILENT]
     if silent and again:
-        time.sleep(1.5 * settings.pulse)
+        time.sleep(1.5 * settings.heartbeat)
         with suppress(StoreError):
             files.freshen("workers")
         _look_again(files, silent)
     for worker in workers:
-        del worker["pulse"]
+        del worker["heartbeat"]
     workers.sort(key=lambda worker: (worker["state"], worker["machine"], worker["id"]))
-    return Roster(_machines(files, workers, clock), workers, counters)
+    return Members(_machines(files, workers, clock), workers, counters)
 
 
 def find(files: Files, settings: Settings, id: str) -> Facts:
     """One worker, by reading alone: its age is by our own clock, and if it seems silent, it is looked at once more."""
-    pulses = [pulse for pulse in map(Pulse.of, files.names("workers")) if pulse and pulse.id == id]
-    pulse = max(pulses, key=lambda pulse: pulse.beat, default=Pulse(id, 0))
+    heartbeats = [
+        heartbeat for heartbeat in map(Heartbeat.of, files.names("workers")) if heartbeat and heartbeat.id == id
+    ]
+    heartbeat = max(heartbeats, key=lambda heartbeat: heartbeat.beat, default=Heartbeat(id, 0))
     found: Facts = {}
     with suppress(ValueError, TypeError):
-        found = said(files.get(pulse.name) or b"{}")
-    age = Memory().age(files, pulse, time.time())
-    worker = _worker({**found, "pulse": pulse}, age, settings.patience)
-    worker["state"] = worker["state"] if pulses else SILENT  # somebody removed its file
+        found = said(files.get(heartbeat.name) or b"{}")
+    age = Memory().age(files, heartbeat, time.time())
+    worker = _worker({**found, "heartbeat": heartbeat}, age, settings.dead_after)
+    worker["state"] = worker["state"] if heartbeats else SILENT  # somebody removed its file
     if worker["state"] == SILENT:
-        time.sleep(1.5 * settings.pulse)
+        time.sleep(1.5 * settings.heartbeat)
         _look_again(files, [worker])
     return worker
 
@@ -162,12 +164,12 @@ def _clock(files: Files) -> float:
     return time.time()  # a store that we may only read
 
 
-def _worker(found: Facts, age: float, patience: float) -> Facts:
-    pulse: Pulse = found["pulse"]
-    state = ENDED if pulse.mark == END else SILENT if age > patience else ALIVE
+def _worker(found: Facts, age: float, dead_after: float) -> Facts:
+    heartbeat: Heartbeat = found["heartbeat"]
+    state = ENDED if heartbeat.mark == END else SILENT if age > dead_after else ALIVE
     machine = found.get("machine")
     return {
-        "id": pulse.id,
+        "id": heartbeat.id,
         "name": str(found.get("name", "")),
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
@@ -176,19 +178,22 @@ def _worker(found: Facts, age: float, patience: float) -> Facts:
         **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),
         "state": state,
-        "pulse": pulse,
+        "heartbeat": heartbeat,
     }
 
 
 def _look_again(files: Files, silent: list[Facts]) -> None:
     """A clock may be wrong; a pulse that goes on is not."""
-    pulses = filter(None, map(Pulse.of, files.names("workers")))
-    now = {pulse.id: pulse for pulse in sorted(pulses, key=lambda pulse: (pulse.beat, pulse.mark))}
+    heartbeats = filter(None, map(Heartbeat.of, files.names("workers")))
+    now = {
+        heartbeat.id: heartbeat
+        for heartbeat in sorted(heartbeats, key=lambda heartbeat: (heartbeat.beat, heartbeat.mark))
+    }
     for worker in silent:
-        pulse = now.get(worker["id"])
-        if pulse and pulse.mark == END:
+        heartbeat = now.get(worker["id"])
+        if heartbeat and heartbeat.mark == END:
             worker["state"] = ENDED
-        elif pulse and pulse != worker["pulse"]:
+        elif heartbeat and heartbeat != worker["heartbeat"]:
             worker["state"], worker["age"] = ALIVE, 0
 
 
@@ -216,7 +221,7 @@ def _machine(id: str, crew: list[Facts]) -> Facts:
         "workers": len(here) if state != ENDED else 0,
         "pages": sum(worker["pages"] for worker in crew),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
-        **{name: sum(worker[name] for worker in alive) for name in ("waiting", "flying", "shards")},
+        **{name: sum(worker[name] for worker in alive) for name in ("waiting", "in_flight", "shards")},
     }
 
 
@@ -233,5 +238,5 @@ def _starting(files: Files, id: str, clock: float) -> Facts:
         "state": STARTING if age < PATIENCE_AT_START else SILENT,
         "age": round(age),
         "started": str(found.get("started", "")),
-        **dict.fromkeys(("workers", "pages", "rate", "waiting", "flying", "shards"), 0),
+        **dict.fromkeys(("workers", "pages", "rate", "waiting", "in_flight", "shards"), 0),
     }

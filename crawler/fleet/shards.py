@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from crawler.errors import DiskFull
-from crawler.fleet.heartbeats import ALL, END, Pulse, Watch
+from crawler.fleet.heartbeats import ALL, END, Heartbeat, Watch
 from crawler.fleet.local_lock import Trace
 from crawler.settings import Settings
 from crawler.store.mount import Files
@@ -30,38 +30,38 @@ class Shards:
         self.files = files
         self.me = files.me
         self.count = settings.shards
-        self.patience = settings.patience
+        self.dead_after = settings.dead_after
         self.crowd = crowd  # workers that start together with us: without it the first would take everything
-        self.watch = Watch(settings.patience, settings.pulse)
-        self.pulse = Pulse(self.me, 0)
+        self.watch = Watch(settings.dead_after, settings.heartbeat)
+        self.heartbeat = Heartbeat(self.me, 0)
         self.born = self.beaten = time.monotonic()
         self.trace = Trace(self.me)
-        self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self.words: set[str] = set()  # names in workers/ that are no pulses: what operators and machines say
         self._proof: dict[str, str] = {}  # the idle workers and their marks by which the crawl is over
         self._heard: set[str] = set()  # the workers whose last words we have read
         self._missing: dict[int, int] = {}
-        self._before_end: dict[str, Pulse] | None = None
+        self._before_end: dict[str, Heartbeat] | None = None
 
     # ---- the pulse
 
     def beat(self, counters: dict[str, Any], idle: str) -> bool:
         """Show a sign of life (and that we are idle, by a mark), and look at the others'; False if we were buried."""
         began = time.monotonic()  # the others may see it from now on, and count from then
-        old, new = self.pulse, Pulse(self.me, self.pulse.beat + 1, idle)
+        old, new = self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, idle)
         self.trace.note(counters)
-        if not self._renew(old, new, counters) and self._is_buried():
-            self.files.claim(new.name, Pulse(self.me, new.beat, END).name)
+        if not self._renew(old, new, counters) and self._is_marked_dead():
+            self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
             return False
-        self.pulse = new
+        self.heartbeat = new
         self.beaten = began
         # We have just changed this folder, so this listing is a new one on every mount.
         names = self.files.names("workers")
         self.words = {name for name in names if "@" not in name}
-        self.watch.look(filter(None, map(Pulse.of, names)), time.monotonic())
+        self.watch.look(filter(None, map(Heartbeat.of, names)), time.monotonic())
         return True
 
-    def _renew(self, old: Pulse, new: Pulse, counters: dict[str, Any]) -> bool:
+    def _renew(self, old: Heartbeat, new: Heartbeat, counters: dict[str, Any]) -> bool:
         """Show the new pulse, then take the old one away; False if that was gone.
 
         On a full disk the old file, with old counters, gets the new name: a sign of life needs no room.
@@ -74,26 +74,26 @@ class Shards:
             return True
         return not old.beat or self.files.drop(old.name)
 
-    def _is_buried(self) -> bool:
+    def _is_marked_dead(self) -> bool:
         """Whether our old pulse is marked, and not just dropped by a call of ours whose answer was lost."""
-        return any(pulse.id == self.me and pulse.mark == END for pulse in self._pulses())
+        return any(heartbeat.id == self.me and heartbeat.mark == END for heartbeat in self._heartbeats())
 
-    def _pulses(self) -> list[Pulse]:
-        return [pulse for pulse in map(Pulse.of, self.files.names("workers")) if pulse]
+    def _heartbeats(self) -> list[Heartbeat]:
+        return [heartbeat for heartbeat in map(Heartbeat.of, self.files.names("workers")) if heartbeat]
 
     def crowd_at_work(self) -> int:
         """How many workers are alive, we among them."""
-        return len({pulse.id for pulse in self.watch.alive()} | {self.me})
+        return len({heartbeat.id for heartbeat in self.watch.alive()} | {self.me})
 
     def is_sure(self) -> bool:
         """Whether we may ask hosts: after half the patience without a pulse, others may be about to bury us."""
-        return time.monotonic() - self.beaten < self.patience / 2
+        return time.monotonic() - self.beaten < self.dead_after / 2
 
     def say_goodbye(self, counters: dict[str, Any]) -> None:
         """Leave the counters behind under a name that nobody waits for."""
         self.trace.note({**counters, "ended": True})
         last = {**counters, "proof": self._proof} if self._proof else counters
-        self._renew(self.pulse, Pulse(self.me, self.pulse.beat + 1, END), last)
+        self._renew(self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, END), last)
         self.trace.wipe()
 
     # ---- shards
@@ -105,7 +105,7 @@ class Shards:
         """
         self.files.freshen("shards")
         owners = read_owners(self.files, self.count)
-        self._bury_the_dead(owners)
+        self._mark_the_dead(owners)
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
@@ -113,12 +113,12 @@ class Shards:
         # Claimed before, but the mount went away before we could read it: from whom, we do not know any more.
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
         gained |= self._gain(owners, share - len(mine) - len(gained))
-        self.doors = doors(owners)
+        self.inboxes = inboxes(owners)
         return gained, [*lost, *over]
 
     def _share(self) -> int:
         """As many shards as each live worker should have, the first ones in order of their ids one more."""
-        alive = sorted({pulse.id for pulse in self.watch.alive()} | {self.me})
+        alive = sorted({heartbeat.id for heartbeat in self.watch.alive()} | {self.me})
         if len(alive) >= self.crowd or time.monotonic() - self.born > 5:
             self.crowd = 1  # they are here, or they are not coming
         each, more = divmod(self.count, max(len(alive), self.crowd))
@@ -146,45 +146,47 @@ class Shards:
         number = shard_name(shard)
         self.files.claim(f"shards/{number}@{self.me}", f"shards/{number}@{FREE}")
 
-    def _bury_the_dead(self, owners: dict[int, set[str]]) -> None:
+    def _mark_the_dead(self, owners: dict[int, set[str]]) -> None:
         """Find out who is dead before shares are counted: the dead have none."""
-        for id in set().union(*owners.values(), (pulse.id for pulse in self.watch.alive())):
+        for id in set().union(*owners.values(), (heartbeat.id for heartbeat in self.watch.alive())):
             self._is_dead(id)
 
     def _is_dead(self, id: str) -> bool:
         if id in (self.me, FREE):
             return False
         self.watch.expect(id, time.monotonic())
-        if self.watch.is_buried(id):
+        if self.watch.is_marked_dead(id):
             return True
         if self.watch.is_dead(id):
-            return self._bury(id, last=self.watch.seen[id].pulse.beat)
+            return self._mark_dead(id, last=self.watch.seen[id].heartbeat.beat)
         died_here, note = Trace.of_the_dead(id)
-        if died_here and self._bury(id, note):
+        if died_here and self._mark_dead(id, note):
             Trace.forget(id)
             return True
         return False
 
-    def _bury(self, id: str, note: bytes | None = None, last: float = float("inf")) -> bool:
+    def _mark_dead(self, id: str, note: bytes | None = None, last: float = float("inf")) -> bool:
         """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back.
 
         False if it has beaten since its `last` sign of life: whoever is first at its old pulse, it or we, decides.
         """
-        pulses = [pulse for pulse in self._pulses() if pulse.id == id]
-        if not any(pulse.mark == END for pulse in pulses):
-            marked = [end for end in map(self._mark, pulses) if end] if all(p.beat <= last for p in pulses) else []
-            if pulses and not marked:
+        heartbeats = [heartbeat for heartbeat in self._heartbeats() if heartbeat.id == id]
+        if not any(heartbeat.mark == END for heartbeat in heartbeats):
+            marked = (
+                [end for end in map(self._mark, heartbeats) if end] if all(p.beat <= last for p in heartbeats) else []
+            )
+            if heartbeats and not marked:
                 return False
             for end in marked:
                 if note:
                     self.files.put(end, note)
-        self.watch.bury(id)
+        self.watch.mark_dead(id)
         return True
 
-    def _mark(self, pulse: Pulse) -> str | None:
+    def _mark(self, heartbeat: Heartbeat) -> str | None:
         """The new name of a pulse that is at its end; None if it is gone."""
-        end = Pulse(pulse.id, pulse.beat, END).name
-        return end if self.files.claim(pulse.name, end) else None
+        end = Heartbeat(heartbeat.id, heartbeat.beat, END).name
+        return end if self.files.claim(heartbeat.name, end) else None
 
     def _mend(self, owners: dict[int, set[str]]) -> None:
         """Put back a shard whose name is gone (somebody tidied up by hand), and drop a second name of one of ours."""
@@ -215,11 +217,11 @@ class Shards:
 
     def any_idle(self) -> bool:
         """Whether a live worker had nothing to do when last seen: it waits for what others find."""
-        return any(pulse.idle for pulse in self.watch.alive())
+        return any(heartbeat.idle for heartbeat in self.watch.alive())
 
     def all_idle(self) -> bool:
         """Whether all live workers, by what we have seen, have nothing to do."""
-        return all(pulse.idle for pulse in self.watch.alive())
+        return all(heartbeat.idle for heartbeat in self.watch.alive())
 
     def all_is_done(self) -> bool:
         """Whether the crawl is over: ask after each beat.
@@ -228,7 +230,7 @@ class Shards:
         between, then all were idle all the while, nobody handed anything over, and each has read all its inboxes and
         found nothing. Every shard must belong to one of them, so that every inbox was read.
         """
-        now = {pulse.id: pulse for pulse in self.watch.alive()}
+        now = {heartbeat.id: heartbeat for heartbeat in self.watch.alive()}
         if not self.all_idle() or not self._all_owned(set(now)):
             self._before_end = None
             return False
@@ -238,7 +240,7 @@ class Shards:
             return False
         if not all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now):
             return False
-        self._proof = {id: pulse.mark for id, pulse in now.items()}
+        self._proof = {id: heartbeat.mark for id, heartbeat in now.items()}
         return True
 
     def others_know_the_end(self) -> bool:
@@ -247,13 +249,13 @@ class Shards:
         Else each would have to look twice again after another has left, and take its shards, one after the other.
         """
         for seen in list(self.watch.seen.values()):
-            id = seen.pulse.id
-            if seen.pulse.mark == END and id not in self._heard:
-                last = self.files.get(seen.pulse.name) or b""
+            id = seen.heartbeat.id
+            if seen.heartbeat.mark == END and id not in self._heard:
+                last = self.files.get(seen.heartbeat.name) or b""
                 self._heard.add(id)
                 with suppress(ValueError, TypeError, AttributeError):
                     proof = json.loads(last).get("proof", {})
-                    if proof.get(self.me) in (self.pulse.mark, self.pulse.mark + ALL):
+                    if proof.get(self.me) in (self.heartbeat.mark, self.heartbeat.mark + ALL):
                         self._proof = proof
                         return True
         return False
@@ -273,7 +275,7 @@ def read_owners(files: Files, count: int) -> dict[int, set[str]]:
     return owners
 
 
-def doors(owners: dict[int, set[str]]) -> dict[int, int]:
+def inboxes(owners: dict[int, set[str]]) -> dict[int, int]:
     """For each shard that has an owner, the first shard of that owner: in its folder the owner looks most often."""
     firsts: dict[str, int] = {}
     for shard in sorted(owners):

@@ -20,11 +20,12 @@ from typing import TypeVar
 
 from crawler.errors import DiskFull, Misshapen, StoreError
 from crawler.frontier.table import Host, Table
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
-from crawler.web.page import PRIORITY, Try
+from crawler.web.sitemap import PRIORITY
 
 LOT = 10_000  # lines in a batch at most: what a reader holds in memory, and reads before it does other things
 MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one
@@ -51,12 +52,14 @@ class Frontier:
         self.spread = settings.spread
         self.is_sure: Callable[[], bool] = lambda: True  # whether nobody can have taken our shards from us
         self.owned: set[int] = set()
-        self.doors: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name) that were found, the next one last
         self.sent = 0  # batches that were left for others
-        self._queue: list[Try] = []
-        self._strays: list[tuple[Try, int]] = []  # what we found in our folders but is not for us, and in which batch
+        self._queue: list[Task] = []
+        self._misrouted: list[
+            tuple[Task, int]
+        ] = []  # what we found in our folders but is not for us, and in which batch
         self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
         self._taken_over: dict[int, float] = {}
         self._recent: dict[str, int] = {}  # URL -> depth at which it was handed over
@@ -70,7 +73,7 @@ class Frontier:
 
     # ---- taking
 
-    def take(self) -> tuple[Try, Host] | None:
+    def take(self) -> tuple[Task, Host] | None:
         """The next URL of a host of ours that is due, or None if none is due now."""
         return self.table.take(time.monotonic())
 
@@ -98,18 +101,18 @@ class Frontier:
 
     # ---- handing over
 
-    def hand_over(self, tries: Iterable[Try]) -> None:
+    def hand_over(self, tries: Iterable[Task]) -> None:
         """Queue URLs for their shards, whoever owns them; `flush` brings them there."""
         with self._lock:
             self._queue.extend(task for task in tries if task.attempt or self._is_news(task))
 
-    def ask_again(self, task: Try) -> None:
+    def ask_again(self, task: Task) -> None:
         """Queue a URL of ours whose refusal was taken back: this is news, though it was settled a moment ago."""
         self.table.unsettle(task.url)
         with self._lock:
             self._queue.append(task)
 
-    def _is_news(self, task: Try) -> bool:
+    def _is_news(self, task: Task) -> bool:
         """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""
         if self._recent.get(task.url, task.depth + 1) <= task.depth:
             return False
@@ -126,26 +129,26 @@ class Frontier:
         self.hand_over(self.table.drain_mixed())
         with self._lock:
             queue, self._queue = self._queue, []
-        doors = {shard: self._door(shard) for shard in range(self.shards)}
-        lots: dict[int, list[Try]] = defaultdict(list)
+        inboxes = {shard: self._inbox(shard) for shard in range(self.shards)}
+        lots: dict[int, list[Task]] = defaultdict(list)
         for task in queue:
-            lots[doors[self.shard_of(task.url)]].append(task)
-        for task, _ in self._strays:
+            lots[inboxes[self.shard_of(task.url)]].append(task)
+        for task, _ in self._misrouted:
             shard = self.shard_of(task.url)
-            lots[doors[shard] if shard in self._batches else shard].append(task)
+            lots[inboxes[shard] if shard in self._batches else shard].append(task)
         try:
             written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)], folders)
         except BaseException:
             with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
                 self._queue = queue + self._queue
             raise
-        self.table.left.subtract(batch for _, batch in self._strays if batch in self.table.left)
-        self._strays.clear()
+        self.table.left.subtract(batch for _, batch in self._misrouted if batch in self.table.left)
+        self._misrouted.clear()
         self.sent += sum(home not in self._batches for home, _, _ in written)
         for home, name, part in written:
             self._take_in(home, name, part)
 
-    def _door(self, shard: int) -> int:
+    def _inbox(self, shard: int) -> int:
         """The folder where the owner of a shard finds what is for any of its shards: that of its first one.
 
         A file for each owner, and not for each shard, is a third of all operations. That the owner may have changed
@@ -153,11 +156,11 @@ class Frontier:
         """
         if shard in self.owned:
             return min(self.owned)
-        return shard if shard in self._batches else self.doors.get(shard, shard)
+        return shard if shard in self._batches else self.inboxes.get(shard, shard)
 
     def _write(
-        self, parts: list[tuple[int, list[Try]]], folders: Collection[str] = ()
-    ) -> list[tuple[int, str, list[Try]]]:
+        self, parts: list[tuple[int, list[Task]]], folders: Collection[str] = ()
+    ) -> list[tuple[int, str, list[Task]]]:
         """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
         named = [(home, self._new_name(len(part)), part) for home, part in parts]
         try:
@@ -170,7 +173,7 @@ class Frontier:
         self.files.settle({folder(home) for home, _ in parts}.union(folders), self._run)
         return named
 
-    def _put(self, batch: tuple[int, str, list[Try]]) -> None:
+    def _put(self, batch: tuple[int, str, list[Task]]) -> None:
         home, name, part = batch
         self.files.put(f"{folder(home)}/{name}", to_lines(part), later=True)
 
@@ -233,7 +236,7 @@ class Frontier:
                 self._take_in(shard, name, from_lines(data))
             self._unread.pop()  # only now: while it is there, we are not idle
             lines += lines_of(name)
-            if len(self._strays) > LOT:
+            if len(self._misrouted) > LOT:
                 self.flush()
 
     @property
@@ -249,7 +252,7 @@ class Frontier:
             self.files.freshen(folder(shard))
         return set(self.files.names(folder(shard)))
 
-    def _take_in(self, home: int, name: str, tries: Iterable[Try]) -> None:
+    def _take_in(self, home: int, name: str, tries: Iterable[Task]) -> None:
         """Take a batch in a folder of ours into the table; what is not for us is handed on by the next flush."""
         if home not in self._batches:
             return
@@ -259,14 +262,14 @@ class Frontier:
             if len(part) == AT_ONCE:
                 time.sleep(GIVE_WAY)
 
-    def _ours(self, tries: list[Try], number: int) -> list[Try]:
+    def _ours(self, tries: list[Task], number: int) -> list[Task]:
         """Of what is in a batch, what is for us; the rest is put aside."""
-        ours: list[Try] = []
+        ours: list[Task] = []
         for task in tries:
             if self.shard_of(task.url) in self._batches:
                 ours.append(task)
             else:
-                self._strays.append((task, number))
+                self._misrouted.append((task, number))
                 self.table.left[number] += 1
                 self.table.arrivals += 1  # we are not idle all the while if we hand something on
         return ours
@@ -381,7 +384,7 @@ class Frontier:
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
         for lot in self._in_lots(homes):
             for task in self.table.of_batches(lot)[:1]:
-                self._merge(self._door(self.shard_of(task.url)), lot)
+                self._merge(self._inbox(self.shard_of(task.url)), lot)
         for shard in shards:
             for name, number in self._batches.get(shard, {}).items():
                 if shard not in lost:
@@ -394,7 +397,7 @@ class Frontier:
     def _sort(self, shards: set[int], lost: set[int]) -> None:
         """Write what waits in these shards into the folder of each; what is lost may be there already."""
         for part in in_parts(self.table.of_shards(shards), LOT):
-            lots: dict[int, list[Try]] = defaultdict(list)
+            lots: dict[int, list[Task]] = defaultdict(list)
             for shard, batch, task in part:
                 if shard not in lost or batch not in self._batches[shard].values():
                     lots[shard].append(task)
@@ -403,7 +406,7 @@ class Frontier:
     @property
     def queued(self) -> bool:
         """Whether something is queued that no shard has yet."""
-        return bool(self._queue or self._strays or self.table.mixed)
+        return bool(self._queue or self._misrouted or self.table.mixed)
 
 
 @lru_cache(maxsize=16_384)  # of a page's links many are on few hosts, and each is looked up several times
@@ -450,7 +453,7 @@ def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def to_lines(tries: Iterable[Try]) -> bytes:
+def to_lines(tries: Iterable[Task]) -> bytes:
     """A batch: one tab-separated line each of depth, attempt, due, url; and hops and priority where they say something.
 
     Due is 0 or `written+seconds`: whoever reads it waits no longer than those seconds, whatever its clock says.
@@ -459,7 +462,7 @@ def to_lines(tries: Iterable[Try]) -> bytes:
     return "".join(_line(task, now, wall) for task in tries).encode("ascii")
 
 
-def _line(task: Try, now: float, wall: int) -> str:
+def _line(task: Task, now: float, wall: int) -> str:
     due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
     more = f"\t{task.hops}\t{task.priority}" if task.hops or task.priority != PRIORITY else ""
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
@@ -469,7 +472,7 @@ RETRY = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t(\d{1,3})\t(10|\d))?")
 
 
-def from_lines(data: bytes) -> Iterator[Try]:
+def from_lines(data: bytes) -> Iterator[Task]:
     """The URLs of a batch; a line that is not one (a hand-made file, say) is passed over."""
     now, wall = time.monotonic(), time.time()
     for line in data.decode("ascii", "replace").splitlines():
@@ -478,4 +481,4 @@ def from_lines(data: bytes) -> Iterator[Try]:
             seconds = int(found[4] or 0)
             due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
             hops, priority = int(found[6] or 0), int(found[7] or PRIORITY)
-            yield Try(found[5], int(found[1]), int(found[2]), due, hops, priority)
+            yield Task(found[5], int(found[1]), int(found[2]), due, hops, priority)

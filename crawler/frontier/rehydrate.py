@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from crawler.frontier.frontier import Frontier, folder, in_parts
 from crawler.frontier.scope import REDIRECT, Seeds
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import FOLDER
 from crawler.store.records import depth_of
 from crawler.store.store import Store, shard_name
 from crawler.terminal import bar, many
 from crawler.web import urls
-from crawler.web.page import Try
 from crawler.web.robots import Rules
 
 MARK = "frontier/.rehydrating"  # while it is there, the frontier is not whole
@@ -40,7 +40,7 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
         _find_seeds(store, seeds)
     found = Found()
     for _, urls_of_file in store.seeds():
-        found.add(map(Try, urls_of_file))
+        found.add(map(Task, urls_of_file))
     hosts = store.hosts()
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):
@@ -54,13 +54,13 @@ def rehydrate(store: Store, settings: Settings, show: Show) -> int:
 def _find_seeds(store: Store, seeds: Seeds) -> None:
     """A copy may have come without seeds/: the records at depth 0 tell what they were, though not who named them."""
     found = (record.get("url") for record in store.records() if record.get("depth") == 0)
-    firsts = (Try(url) for url in found if isinstance(url, str) and urls.is_safe(url))
+    firsts = (Task(url) for url in found if isinstance(url, str) and urls.is_safe(url))
     for part in in_parts(firsts, 10_000):
         store.add_seeds((task.url for task in part), REDIRECT + urls.key(part[0].url))
     seeds.refresh()
 
 
-def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[Try]:
+def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[Task]:
     """What the records of a host lead to, and the sitemaps that its robots.txt names."""
     nearest: list[int] = []
     for record in store.records(host):
@@ -89,7 +89,7 @@ class Found:
         columns = "host TEXT, url TEXT, depth INT, priority INT, PRIMARY KEY (host, url)"
         self._db.execute(f"CREATE TABLE found({columns}) WITHOUT ROWID")
 
-    def add(self, links: Iterable[Try]) -> None:
+    def add(self, links: Iterable[Task]) -> None:
         """Note links, their depths and their priorities."""
         rows = ((urls.host(task.url), task.url, task.depth, task.priority) for task in links)
         self._db.execute("BEGIN")
@@ -97,7 +97,7 @@ class Found:
         self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?, ?) ON CONFLICT (host, url) DO UPDATE {best}", rows)
         self._db.execute("COMMIT")
 
-    def unsettled(self, store: Store) -> Iterator[Try]:
+    def unsettled(self, store: Store) -> Iterator[Task]:
         """The links without record or refusal."""
         settled: set[str] = set()
         last = ""
@@ -107,4 +107,4 @@ class Found:
             if host != last:
                 settled, last = store.settled(host), host
             if urls.key(url) not in settled:
-                yield Try(url, depth, priority=priority)
+                yield Task(url, depth, priority=priority)

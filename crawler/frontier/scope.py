@@ -14,11 +14,12 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from crawler.fetch.request import is_secret
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.web import addresses, urls
-from crawler.web.page import PRIORITY, Try
+from crawler.web.sitemap import PRIORITY
 
 LEVELS = 3  # of sitemaps that name sitemaps
 NAMED = 500  # sitemaps that one robots.txt may name
@@ -95,7 +96,7 @@ class Seeds:
 
     # ---- which links are followed
 
-    def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Try]:
+    def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Task]:
         """The links of a record that the crawl goes on with, as they are handed over.
 
         A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
@@ -111,29 +112,29 @@ class Seeds:
         wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
-        return [Try(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
+        return [Task(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
 
-    def leave_out(self, task: Try) -> bool:
+    def leave_out(self, task: Task) -> bool:
         """Whether a waiting URL is not to be asked after all: the patterns may have been edited since it was found."""
         rule = bars(self.scope, task)
         if rule:
             self._count(rule)
         return rule is not None
 
-    def sitemaps(self, named: Iterable[str], host: str, depth: int) -> list[Try]:
+    def sitemaps(self, named: Iterable[str], host: str, depth: int) -> list[Task]:
         """The sitemaps that a host's robots.txt names, as they are handed over."""
         if not self.settings.sitemaps or self.settings.scope == "page" or self._is_too_far(depth):
             return []
-        spelled = (urls.spell(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
-        return list(self._sitemaps(filter(None, spelled), host, depth, 1))
+        normalized = (urls.normalize(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
+        return list(self._sitemaps(filter(None, normalized), host, depth, 1))
 
-    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, hops: int = 0) -> Iterator[Try]:
+    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, hops: int = 0) -> Iterator[Task]:
         """Those on a domain that names them itself, or in scope; not excluded, and not named by too many others."""
         home = urls.domain(host) or host
         for link in links if level <= LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
-                yield Try(urls.as_sitemap(link, level), depth, hops=hops)
+                yield Task(urls.as_sitemap(link, level), depth, hops=hops)
 
     def _enter(self, link: str, wanted: bool) -> str | None:
         """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""
@@ -159,7 +160,7 @@ class Seeds:
         return self.settings.depth is not None and depth > self.settings.depth
 
 
-def bars(scope: urls.Scope, task: Try) -> str | None:
+def bars(scope: urls.Scope, task: Task) -> str | None:
     """Which of the user's patterns keep a waiting URL from being asked: "include", "exclude", or None.
 
     What the user named, and sitemaps, need no include; what hosts ask of each other is not judged. Of the scope nothing

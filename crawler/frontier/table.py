@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from crawler.frontier.recent import RecentRequests
+from crawler.frontier.task import Task
 from crawler.web import urls
-from crawler.web.page import Try
 
 # Of a task. Held: its shard is being given back; cut: it was left out by a setting that may be edited.
 WAITING, LATER, TAKEN, HELD, SETTLED, CUT = range(6)
@@ -24,7 +24,7 @@ EMPTY, RESTING, READY, BUSY = range(4)  # of a host
 SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
 VARIABLES = 500  # in one statement; old versions of SQLite take 999
 ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
-TRY = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
+TASK = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
 
 # Rows stand in the order in which they came, and are taken in about that order: of all that is known only the index of
 # keys is read here and there, so it is small. One transaction that never ends: the table goes with its process, and at
@@ -100,8 +100,8 @@ class Table:
         self.max_per_host = max_per_host
         self.max_share = max_share
         self.cut = 0  # URLs left out because their host has its share
-        self.nearer: list[tuple[Try, int]] = []  # such pages, and the batch that told us
-        self.mixed: list[Try] = []  # what no single batch tells in full
+        self.nearer: list[tuple[Task, int]] = []  # such pages, and the batch that told us
+        self.mixed: list[Task] = []  # what no single batch tells in full
         self.held: set[int] = set()  # shards that are being given back
         self.left: Counter[int] = Counter()  # unsettled URLs of each batch
         self.waiting = 0  # URLs that are not settled, those in flight among them
@@ -117,7 +117,7 @@ class Table:
     # ---- adding
 
     @locked
-    def add(self, tries: Iterable[Try], batch: int, shard_of: Callable[[str], int]) -> None:
+    def add(self, tries: Iterable[Task], batch: int, shard_of: Callable[[str], int]) -> None:
         """Take in the URLs of a batch; the ones that are known already do not count for it."""
         hosts = {}
         for task in tries:
@@ -134,7 +134,7 @@ class Table:
         note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
         self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?, NULL) {note}", past)
 
-    def _add(self, task: Try, batch: int, shard: int) -> bool:
+    def _add(self, task: Task, batch: int, shard: int) -> bool:
         """Whether it was not known yet."""
         key = key_of(task.url)
         if self._insert(key, task, batch, shard):
@@ -146,7 +146,7 @@ class Table:
             self._renew(key, task, batch, *row)  # equal news of a retry: the batch that mixes two takes their place
         return False
 
-    def _insert(self, key: bytes, task: Try, batch: int, shard: int) -> bool:
+    def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
         state = HELD if shard in self.held else LATER if task.due else WAITING
         values = (key, shard, urls.host(task.url), state, task.depth, task.attempt, task.due, self._rank(task), batch)
         more = (task.url, task.hops, task.priority)
@@ -158,18 +158,18 @@ class Table:
         self.arrivals += 1
         return True
 
-    def _come_nearer(self, key: bytes, task: Try, batch: int, depth: int | None) -> None:
+    def _come_nearer(self, key: bytes, task: Task, batch: int, depth: int | None) -> None:
         if self.relax and (depth is None or task.depth < depth):
             self._db.execute("UPDATE task SET depth = ? WHERE key = ?", (task.depth, key))
             self._note_nearer(task, batch)
 
-    def _note_nearer(self, task: Try, batch: int) -> None:
+    def _note_nearer(self, task: Task, batch: int) -> None:
         """The batch that brought the news stays until it is dealt with."""
         self.nearer.append((task, batch))
         self.left[batch] += 1
         self.arrivals += 1
 
-    def _renew(self, key: bytes, task: Try, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
+    def _renew(self, key: bytes, task: Task, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
         """The batch with the better news of a URL becomes its home: the old one may go before it is settled.
 
         When one batch knows the smaller depth and the other the higher attempt, a third will know both.
@@ -195,7 +195,7 @@ class Table:
     def _shard(self, key: bytes) -> int:
         return int(self._db.execute("SELECT shard FROM task WHERE key = ?", (key,)).fetchone()[0])
 
-    def _rank(self, task: Try) -> int:
+    def _rank(self, task: Task) -> int:
         """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first.
 
         At one depth, a sitemap's priority comes before age. Errands come first: pages may wait for what they bring.
@@ -215,7 +215,7 @@ class Table:
     # ---- taking
 
     @locked
-    def take(self, now: float) -> tuple[Try, Host] | None:
+    def take(self, now: float) -> tuple[Task, Host] | None:
         """The next URL of the least served host that is due, or None."""
         self._ripen(now)
         while True:
@@ -296,14 +296,14 @@ class Table:
             self._wake(host, shard)
         self._db.execute("UPDATE host SET state = 2 WHERE state = 1 AND due <= ?", (now,))
 
-    def _next(self, host: str) -> Try | None:
+    def _next(self, host: str) -> Task | None:
         row = self._db.execute(
-            f"SELECT key, {TRY} FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
+            f"SELECT key, {TASK} FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
         ).fetchone()
         if row is None:
             return None
         self._db.execute("UPDATE task SET state = ? WHERE key = ?", (TAKEN, row[0]))
-        return Try(*row[1:])._replace(due=0.0)
+        return Task(*row[1:])._replace(due=0.0)
 
     @locked
     def put_back(self, url: str) -> None:
@@ -352,14 +352,14 @@ class Table:
             elif row[0] != SETTLED:
                 self._settle([(key, row[0], row[4])])
                 if self.relax:
-                    self._note_nearer(Try(row[1], row[2]), row[4])
+                    self._note_nearer(Task(row[1], row[2]), row[4])
         is_met = gains in (None, self.gains)
         if is_met:
             self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
         return is_met
 
     @locked
-    def settle(self, tasks: Sequence[Try], kept: bool, links: bool = True) -> None:
+    def settle(self, tasks: Sequence[Task], kept: bool, links: bool = True) -> None:
         """URLs have their records (`kept`: with a page; `links`: they may have some) or refusals: they are done."""
         for start in range(0, len(tasks), VARIABLES):
             self._settle_some(tasks[start : start + VARIABLES], links)
@@ -369,7 +369,7 @@ class Table:
                 "UPDATE host SET kept = kept + ? WHERE host = ?", [(n, host) for host, n in pages.items()]
             )
 
-    def _settle_some(self, tasks: Sequence[Try], links: bool) -> None:
+    def _settle_some(self, tasks: Sequence[Task], links: bool) -> None:
         by_key = {key_of(task.url): task for task in tasks}
         marks = ", ".join("?" * len(by_key))
         query = f"SELECT key, state, batch, depth FROM task WHERE key IN ({marks}) AND state < {SETTLED}"
@@ -377,7 +377,7 @@ class Table:
         self._settle([row[:3] for row in found])
         for key, _, batch, depth in found if links and self.relax else ():
             if depth < by_key[key].depth:  # found to be nearer while it was in flight
-                self._note_nearer(Try(by_key[key].url, depth), batch)
+                self._note_nearer(Task(by_key[key].url, depth), batch)
 
     @locked
     def leave_out(self, url: str) -> None:
@@ -409,7 +409,7 @@ class Table:
         self.left[batch] -= 1
 
     @locked
-    def drain_mixed(self) -> list[Try]:
+    def drain_mixed(self) -> list[Task]:
         """What no single batch tells in full, for a new one."""
         mixed, self.mixed = self.mixed, []
         return mixed
@@ -417,17 +417,17 @@ class Table:
     # ---- batches and shards
 
     @locked
-    def of_batches(self, batches: Iterable[int]) -> list[Try]:
+    def of_batches(self, batches: Iterable[int]) -> list[Task]:
         """The URLs of these batches that are not settled, or whose links are to be handed over again."""
         wanted = set(batches)
         found = [task for task, batch in self.nearer if batch in wanted]
         for batch in wanted:
-            with closing(self._db.execute(f"SELECT {TRY} FROM task WHERE batch = ? AND state < 4", (batch,))) as rows:
-                found.extend(Try(*row) for row in rows)
+            with closing(self._db.execute(f"SELECT {TASK} FROM task WHERE batch = ? AND state < 4", (batch,))) as rows:
+                found.extend(Task(*row) for row in rows)
         return found
 
     @locked
-    def rehome(self, tries: Iterable[Try], old: Iterable[int], new: int) -> None:
+    def rehome(self, tries: Iterable[Task], old: Iterable[int], new: int) -> None:
         """These were all that the old batches had left; what is not settled of them meanwhile is in the new one."""
         old, tries = set(old), set(tries) if self.nearer else ()
         for place, (task, batch) in enumerate(self.nearer):
@@ -440,17 +440,17 @@ class Table:
             self.left[batch] -= moved
             self.left[new] += moved
 
-    def of_shards(self, shards: Iterable[int]) -> Iterator[tuple[int, int, Try]]:
+    def of_shards(self, shards: Iterable[int]) -> Iterator[tuple[int, int, Task]]:
         """(shard, batch, URL) of all that is not settled in these shards now, wherever it stands, shard by shard.
 
         They are sorted before the first is given, so that the table may change, and few are in memory at a time.
         """
-        query = f"SELECT shard, batch, {TRY} FROM task WHERE state < 4 AND shard IN ({listed(shards)}) ORDER BY shard"
+        query = f"SELECT shard, batch, {TASK} FROM task WHERE state < 4 AND shard IN ({listed(shards)}) ORDER BY shard"
         with self.lock:
             rows = self._db.execute(query)
         while some := self._fetch(rows):
             for shard, batch, *task in some:
-                yield shard, batch, Try(*task)
+                yield shard, batch, Task(*task)
 
     @locked
     def _fetch(self, rows: sqlite3.Cursor) -> list[tuple[Any, ...]]:

@@ -100,10 +100,10 @@ class Survey:
 
     def _held(self, seen: Counter[str], due: str) -> dict[str, int]:
         """How many URLs wait for what: of all that wait now, the parts that were seen."""
-        flying, total = self._table.taken, seen.total()
-        rest = max(self._table.waiting - flying - self._retries, 0)
+        in_flight, total = self._table.taken, seen.total()
+        rest = max(self._table.waiting - in_flight - self._retries, 0)
         parts = {due if reason == TURN else reason: round(count * rest / total) for reason, count in seen.items()}
-        held = {"flying": flying, "retry": self._retries, **parts}
+        held = {"in_flight": in_flight, "retry": self._retries, **parts}
         return {reason: count for reason, count in held.items() if count}
 
 

@@ -398,7 +398,7 @@ class Files:
         if self._is_full(error):
             return DiskFull(f"no room in the store ({what}); free some bytes or inodes, or raise the quota")
         if error.errno in TOO_MANY:
-            return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --threads")
+            return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --concurrency")
         if error.errno in HOPELESS | MISSHAPEN:
             kind = Misshapen if error.errno in MISSHAPEN else StoreError
             return kind(f"the store cannot be used ({what}); check the mount and the permissions of the folder")

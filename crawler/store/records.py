@@ -11,12 +11,14 @@ from typing import Any
 
 from crawler.settings import Settings
 from crawler.web import urls
-from crawler.web.page import Page, Reading
+from crawler.web.page import Fetched, Reading
 
 DEEPEST = 10**9  # links away from a seed: as many digits as a batch can hold
 
 
-def build_record(page: Page, reading: Reading | None, depth: int, links: Iterable[str], when: float) -> dict[str, Any]:
+def build_record(
+    page: Fetched, reading: Reading | None, depth: int, links: Iterable[str], when: float
+) -> dict[str, Any]:
     """The record of a page; a redirect has no reading and so no html."""
     return {
         "url": page.url,

@@ -51,7 +51,7 @@ class Robots:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPage:
+class Page:
     """A page that is kept: its record, and its text when that is asked for."""
 
     url: str
@@ -161,7 +161,7 @@ class Store:
         """The keys of a host's records and refusals, from two listings."""
         return {*self.keys("links", host), *self.keys("errs", host)}
 
-    def settled_by_others(self, host: str, past: int) -> set[str] | None:
+    def done_by_others(self, host: str, past: int) -> set[str] | None:
         """The same from new listings of the folders that the host's `past` names; None if one cannot be seen yet.
 
         A client may believe for many seconds that a name is missing, because it was when it first asked.
@@ -196,13 +196,13 @@ class Store:
         """The hosts that have a record, sorted; what else may lie there is passed over."""
         return self._hosts("links")
 
-    def page(self, host: str, key: str) -> StoredPage | None:
+    def page(self, host: str, key: str) -> Page | None:
         """The page with this key; None for redirects, sitemaps, and what is unreadable or not in its place."""
         record = self._json(f"links/{host}/{key}") or {}
         url = record.get("url")
         if not record.get("sha224") or not isinstance(url, str) or not urls.is_safe(url):
             return None
-        return StoredPage(url, record, self) if self._path("links", url) == f"links/{host}/{key}" else None
+        return Page(url, record, self) if self._path("links", url) == f"links/{host}/{key}" else None
 
     def changed(self, host: str, key: str = "") -> float:
         """When a record, or without a key any of a host's, came to its place, by the mount's clock; 0 if it is gone."""
@@ -212,12 +212,12 @@ class Store:
         """All records, of one host or of all, in a stable order; unreadable ones are passed over."""
         return self._all("links", host)
 
-    def pages(self, host: str | None = None) -> Iterator[StoredPage]:
+    def pages(self, host: str | None = None) -> Iterator[Page]:
         """All pages, in the order of `records`; redirects and sitemaps have records, but are none."""
         for record in self.records(host):
             url = record.get("url")
             if record.get("sha224") and isinstance(url, str) and urls.is_safe(url):
-                yield StoredPage(url, record, self)
+                yield Page(url, record, self)
 
     def refusals(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """All refusals, in the same order."""
@@ -416,10 +416,10 @@ def open_to_write(root: Path) -> Store:
 def find_host(store: Store, given: str) -> str:
     """A host of the store that the user gave in any spelling, as a URL too."""
     for scheme in ("http", "https"):  # each leaves out another port
-        spelled = urls.spell(given if "://" in given else f"{scheme}://{given}/", tracking=())
-        if spelled is None or spelled != f"{urls.origin(spelled)}/":
+        normalized = urls.normalize(given if "://" in given else f"{scheme}://{given}/", tracking=())
+        if normalized is None or normalized != f"{urls.origin(normalized)}/":
             raise UsageError(f"{given!r} is not a host; give one such as example.org, or none for all of them")
-        host = urls.host(spelled)
+        host = urls.host(normalized)
         if any(store.files.names(f"{noun}/{host}") for noun in ("links", "errs")):
             return host
     raise NotThere(f"{store.root} has no page and no refusal of {host}; `crawler hosts {store.root}` lists its hosts")

@@ -13,9 +13,9 @@ import turbohtml
 
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
-from crawler.web.page import FOLLOWED, Page, Reading, Unreadable
+from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
 from crawler.web.robots import tags
-from crawler.web.urls import TRACKING, spell, spell_link
+from crawler.web.urls import TRACKING, normalize, normalize_link
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
@@ -52,12 +52,12 @@ class Tree:
     title: str
 
 
-def read(page: Page, wants: Wants = DEFAULTS) -> Reading:
+def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     """Read a page: its text, its title, its links in their one spelling, and what it says to robots."""
     text, charset = decode(page.body, page.content_type)
     part, cut = bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
     tree = _PARSERS[wants.parser](part)
-    found = list(_spelled(tree.elements, page.url, wants))
+    found = list(_normalized(tree.elements, page.url, wants))
     return Reading(
         text=text,
         charset=charset,
@@ -70,7 +70,7 @@ def read(page: Page, wants: Wants = DEFAULTS) -> Reading:
 
 def links(body: bytes, content_type: str, url: str) -> list[str]:
     """Return the links of a page at `url`: spelled, in document order, without repeats."""
-    return list(read(Page(url, 200, {"content-type": content_type}, body)).links)
+    return list(read(Fetched(url, 200, {"content-type": content_type}, body)).links)
 
 
 def _is_markup(content_type: str) -> bool:
@@ -90,16 +90,16 @@ _REFRESH = re.compile(
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
-def _spelled(elements: Sequence[Element], url: str, wants: Wants) -> Iterator[str]:
+def _normalized(elements: Sequence[Element], url: str, wants: Wants) -> Iterator[str]:
     """Give each wanted link once, and no more than one beyond the cap."""
     base = _base(elements, url)
     seen: set[str] = set()
     # Most links of a page are repeats, or differ in their fragments only: cheaper to see before the spelling.
     for link in dict.fromkeys(link.partition("#")[0] for link in _wanted(elements, wants)):
-        spelled = spell_link(link, base, wants.tracking)
-        if spelled is not None and spelled not in seen:
-            seen.add(spelled)
-            yield spelled
+        normalized = normalize_link(link, base, wants.tracking)
+        if normalized is not None and normalized not in seen:
+            seen.add(normalized)
+            yield normalized
         if len(seen) > wants.max_links:
             return
 
@@ -108,7 +108,7 @@ def _base(elements: Iterable[Element], url: str) -> str:
     """Return what links are relative to: the first <base> with an href, if that is an address at all."""
     for tag, attributes in elements:
         if tag == "base" and "href" in attributes:
-            return spell(attributes["href"] or "", url, ()) or url
+            return normalize(attributes["href"] or "", url, ()) or url
     return url
 
 
@@ -150,7 +150,7 @@ def _refresh(meta: Attributes) -> str | None:
     return (match["quoted"] or match["plain"]) if match else None
 
 
-def _said_to_robots(page: Page, elements: Iterable[Element], token: str) -> Iterator[str]:
+def _said_to_robots(page: Fetched, elements: Iterable[Element], token: str) -> Iterator[str]:
     """Give what the headers and each <meta> say to all robots, or to the one of this name."""
     yield page.headers.get("x-robots-tag", "")
     for tag, meta in elements:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from crawler.web.text import masked, printable
 
 MAX_DETAIL = 300
-PRIORITY = 5  # what the sitemap protocol takes for granted: 0.5
-
-
-class Try(NamedTuple):
-    """A waiting URL: one line of a batch. `due` is a time of this process's monotonic clock; 0 is at once."""
-
-    url: str
-    depth: int = 0
-    attempt: int = 0
-    due: float = 0.0
-    hops: int = 0  # redirects in a row that led here
-    priority: int = PRIORITY  # of a sitemap, in tenths: among the URLs of a host at one depth
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Fetched:
     """An answer that is worth keeping: a body, or a redirect (no body, `location` set)."""
 
     url: str

@@ -206,11 +206,11 @@ def _canonical(octets: bytes) -> bytes:
 
 
 def _escaped(octets: bytes, kept: bytes) -> bytes:
-    def spell(match: re.Match[bytes]) -> bytes:
+    def normalize(match: re.Match[bytes]) -> bytes:
         octet = bytes.fromhex(match[1].decode()) if match[1] else match[0]
         return octet if b"!" <= octet <= b"~" and octet not in kept else b"%%%02X" % octet[0]
 
-    return _ESCAPABLE.sub(spell, octets)
+    return _ESCAPABLE.sub(normalize, octets)
 
 
 # Robots tags of pages

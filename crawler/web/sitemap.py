@@ -12,8 +12,10 @@ from itertools import chain
 from xml.parsers import expat
 
 from crawler.web.charset import BOMS, from_header, prescan
-from crawler.web.page import PRIORITY, Unreadable
-from crawler.web.urls import MAX_INPUT, TRACKING, spell
+from crawler.web.page import Unreadable
+from crawler.web.urls import MAX_INPUT, TRACKING, normalize
+
+PRIORITY = 5  # what the sitemap protocol takes for granted: 0.5
 
 __all__ = ["Sitemap", "Unreadable", "read"]
 
@@ -174,7 +176,7 @@ class _Found:
         self.count += 1
         if self.count > MAX_ENTRIES:
             raise _Cut
-        link = spell(entry.link, self.url, self.tracking) if entry.link else None
+        link = normalize(entry.link, self.url, self.tracking) if entry.link else None
         if link is not None:
             self.entries.append(replace(entry, link=link))
 

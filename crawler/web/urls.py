@@ -58,7 +58,7 @@ _LABEL = "[a-z0-9_-]{1,63}"
 _NETLOC = re.compile(rf"(?:((?!-){_LABEL}(?:\.{_LABEL})*)\.?|(\[[0-9a-f:]+\]))(:[1-9][0-9]{{0,4}})?")
 
 
-def spell(url: str, base: str | None = None, tracking: Collection[str] = _TRACKING) -> str | None:
+def normalize(url: str, base: str | None = None, tracking: Collection[str] = _TRACKING) -> str | None:
     """Return the one spelling of a URL (of a link, on a page at `base`), or None for what we never ask."""
     href = _standard(url, base)
     scheme, _, rest = href.partition("://")
@@ -71,22 +71,22 @@ def spell(url: str, base: str | None = None, tracking: Collection[str] = _TRACKI
         return None
     if "?" in path:
         path = _untracked(path, tracking)
-    spelled = f"{scheme}://{place}/{path}"
-    return spelled if len(spelled) <= MAX_URL else None
+    normalized = f"{scheme}://{place}/{path}"
+    return normalized if len(normalized) <= MAX_URL else None
 
 
-def spell_link(link: str, base: str, tracking: frozenset[str]) -> str | None:
+def normalize_link(link: str, base: str, tracking: frozenset[str]) -> str | None:
     """Return the same as `spell`, for the links of pages: those of one folder have most of them in common."""
     if " " < link[:1] not in ("?", "#") and (":" not in link or link.startswith(("http://", "https://"))):
         base = base[: base.partition("?")[0].rfind("/") + 1]  # all that such a link can depend on
     if len(link) + len(base) > REMEMBERED_LENGTH:
-        return spell(link, base, tracking)
-    return _spell_once(link, base, tracking)
+        return normalize(link, base, tracking)
+    return _normalize_once(link, base, tracking)
 
 
 @lru_cache(maxsize=8_192)
-def _spell_once(link: str, base: str, tracking: frozenset[str]) -> str | None:
-    return spell(link, base, tracking)
+def _normalize_once(link: str, base: str, tracking: frozenset[str]) -> str | None:
+    return normalize(link, base, tracking)
 
 
 def why_not(url: str) -> str:
@@ -106,7 +106,7 @@ def why_not(url: str) -> str:
 def without_session(url: str) -> str:
     """Return a spelled URL without session ids, spelled again."""
     bare = without_ids(url)
-    return url if bare == url else spell(bare, tracking=()) or url
+    return url if bare == url else normalize(bare, tracking=()) or url
 
 
 _SAFE = re.compile(rf"https?://(?:(?!-){_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?::[1-9][0-9]{{0,4}})?/[!-~]*")
@@ -165,11 +165,11 @@ def bare(url: str) -> str:
     return url.partition("#")[0]
 
 
-def spell_again(url: str, tracking: Collection[str]) -> str | None:
+def normalize_again(url: str, tracking: Collection[str]) -> str | None:
     """Return the spelling of a waiting URL under other tracking parameters."""
     page, mark, role = url.partition("#")
-    spelled = spell(page, tracking=tracking)
-    return spelled and spelled + mark + role
+    normalized = normalize(page, tracking=tracking)
+    return normalized and normalized + mark + role
 
 
 def is_host(name: str) -> bool:

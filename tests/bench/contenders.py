@@ -123,7 +123,7 @@ def _script(name: str, *flags: str) -> Callable[[Job], list[str]]:
 
 def _reach(web: Web) -> list[str]:
     depth = [] if web.depth is None else ["--depth", str(web.depth)]
-    return depth + ([] if web.limit is None else ["--limit", str(web.limit)])
+    return depth + ([] if web.limit is None else ["--max-pages", str(web.limit)])
 
 
 def _wrk(job: Job) -> list[str]:

@@ -190,7 +190,7 @@ def speed(mount: Mount, row: Row) -> None:
 
 def crawl(mount: Mount, row: Row) -> None:
     """Pages per second, from the first request to the last answer, of a crawl with all machines."""
-    with fleet(TreeWeb(hosts=40, fanout=7, depth=4), mount, delay=0, patience=60, pulse=2) as ships:
+    with fleet(TreeWeb(hosts=40, fanout=7, depth=4), mount, delay=0, dead_after=60, heartbeat=2) as ships:
         before = cpu_of(mount)
         for number in range(MACHINES):
             ships.join(number)

@@ -248,7 +248,7 @@ def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welc
         (["--log-file", "/nowhere/log"], "/nowhere/log"),
         (["--proxy", "socks5://127.0.0.1:1080", "-s", "fetcher=requests"], "requests"),
         (["--proxy", "http://127.0.0.1:1", "--connect-to", "::127.0.0.1:1"], "proxy"),
-        (["-s", "patience=1s"], "patience"),
+        (["-s", "dead_after=1s"], "dead_after"),
         (["-U", "Bööt/1"], "ASCII"),
         (["-s", "spread=url", "--max-per-host", "3"], "max_per_host needs spread: host"),
     ],
@@ -303,7 +303,7 @@ def test_private_hosts_are_refused_unless_the_user_named_them(tmp_path: Path) ->
 
 def test_names_and_lines_that_are_not_ours_are_passed_over(tmp_path: Path) -> None:
     with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
-        short = ("-s", "patience=3s")  # one of the names is a worker's, who never comes
+        short = ("-s", "dead_after=3s")  # one of the names is a worker's, who never comes
         w.run("--depth", "3", *short, *w.web.seeds())
         before = {path.name for path in tmp_path.iterdir()}
         for folder in ("links", "errs", "htmls", "robots"):

@@ -261,7 +261,7 @@ def test_hosts_are_sorted_by_any_column_largest_first(crawled_once: Path, column
 
 def test_hosts_that_wait_in_a_crawl_that_was_stopped_are_counted(tmp_path: Path) -> None:
     with world(Links({"/": [f"/{n}" for n in range(30)] + ["http://c.example/"]}), tmp_path) as w:
-        w.crawl("--limit", "1", code=4)
+        w.crawl("--max-pages", "1", code=4)
         assert {row["host"]: row["waiting"] for row in objects("hosts", w.root)} == {"a.example": 30, "c.example": 1}
 
 

@@ -25,7 +25,7 @@ from crawler.commands.check.findings import KINDS
 from crawler.commands.demo.web import DemoWeb, TreeWeb
 from crawler.crawl.start import begin
 from crawler.fleet.control import LITTER, withdraw
-from crawler.fleet.heartbeats import Pulse
+from crawler.fleet.heartbeats import Heartbeat
 from crawler.frontier import rehydrate
 from crawler.store.mount import Files
 from crawler.store.records import to_json
@@ -211,7 +211,7 @@ def test_every_damage_is_named_and_mended_and_the_crawl_goes_on_to_the_whole_cor
 @pytest.mark.fleet
 def test_a_frontier_that_is_gone_is_one_finding_and_is_made_again(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=3), tmp_path) as w:
-        w.crawl("--limit", "8", code=4)
+        w.crawl("--max-pages", "8", code=4)
         shutil.rmtree(w.root / "frontier" / "005")
         for batch in (w.root / "frontier").glob("*/*"):
             batch.unlink()
@@ -225,7 +225,7 @@ def test_a_frontier_that_is_gone_is_one_finding_and_is_made_again(tmp_path: Path
 
 def unlimited(w: World) -> None:
     settings = w.root / "crawl.yaml"
-    settings.write_text(settings.read_text().replace("limit: 8", "limit: null"))
+    settings.write_text(settings.read_text().replace("max_pages: 8", "max_pages: null"))
 
 
 @pytest.mark.fleet
@@ -252,7 +252,7 @@ def test_a_store_in_use_gives_no_false_alarm_and_is_not_repaired(tmp_path: Path)
 def test_a_machine_that_sees_a_store_in_use_through_its_own_mount_gives_no_false_alarm(
     kind: str, mounting: Callable[[str, int], Mount]
 ) -> None:
-    with fleet(DemoWeb(hosts=30, pages=900, seed=3), mounting(kind, 3), patience=30) as f:
+    with fleet(DemoWeb(hosts=30, pages=900, seed=3), mounting(kind, 3), dead_after=30) as f:
         machines = [f.join(number) for number in range(2)]
         f.until(10)
         command = [*COMMAND, "check", str(f.mount.at(2) / "store")]
@@ -300,7 +300,7 @@ def test_a_repair_that_is_cut_off_makes_the_next_run_rehydrate(empty: Path) -> N
 
 
 def worker(root: Path, number: int, **facts: object) -> None:
-    path = root / Pulse(f"{number:08x}", number, "end").name
+    path = root / Heartbeat(f"{number:08x}", number, "end").name
     path.write_bytes(to_json({"id": f"{number:08x}", "machine": f"m{number}", **facts}))
     make_old(path)
 
@@ -353,7 +353,7 @@ def test_a_fold_that_is_cut_off_changes_no_total(
 
 
 def test_a_worker_that_ended_just_now_is_left_alone(many_workers: Path) -> None:
-    young = many_workers / Pulse("ffffffff", 3, "end").name
+    young = many_workers / Heartbeat("ffffffff", 3, "end").name
     young.write_bytes(to_json({"pages": 7}))
     check(many_workers, "--repair")
     assert young.exists()

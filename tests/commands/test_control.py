@@ -24,7 +24,7 @@ from crawler.commands.demo.server import asked_twice
 from crawler.commands.demo.web import TreeWeb
 from crawler.crawl.start import begin
 from crawler.fleet import control, members
-from crawler.fleet.heartbeats import Pulse
+from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import Rate
 from crawler.settings import Settings, check
 from crawler.store.mount import Files
@@ -59,9 +59,9 @@ def none_left(process: subprocess.Popen[str]) -> Iterator[list[subprocess.Popen[
             process.communicate()
 
 
-def look(w: World) -> members.Roster:
+def look(w: World) -> members.Members:
     """What status goes by, without a process for each look."""
-    return members.look(Files(w.root), Settings(patience=6.0), again=False)
+    return members.look(Files(w.root), Settings(dead_after=6.0), again=False)
 
 
 def states(w: World) -> list[str]:
@@ -167,15 +167,15 @@ def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_pa
 
 def beats(w: World) -> dict[str, int]:
     """How often each worker has shown a sign of life."""
-    found = [Pulse.of(path.name) for path in (w.root / "workers").glob("[!.]*")]
-    return {pulse.id: pulse.beat for pulse in found if pulse}
+    found = [Heartbeat.of(path.name) for path in (w.root / "workers").glob("[!.]*")]
+    return {heartbeat.id: heartbeat.beat for heartbeat in found if heartbeat}
 
 
 def rest(w: World) -> None:
     """Wait until all workers have seen that the crawl is paused, and have nothing in flight."""
     before = beats(w)
     wait_for(lambda: all(beats(w)[id] > beat + 3 for id, beat in before.items()), LONG)
-    wait_for(lambda: not sum(worker["flying"] for worker in look(w).workers), LONG)
+    wait_for(lambda: not sum(worker["in_flight"] for worker in look(w).workers), LONG)
 
 
 def test_a_paused_machine_obeys_stop_and_ctrl_c(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
     news = {"http://b.example/": ["http://b.example/2"], "http://b.example/2": []}
     web = Links({"/": ["/a", "http://b.example/"], "/a": [], **news})
     with world(web, tmp_path) as w:
-        given = {"connect_to": f"::127.0.0.1:{w.port}", "delay": 0.1, "pulse": 0.5, "scope": "host"}
+        given = {"connect_to": f"::127.0.0.1:{w.port}", "delay": 0.1, "heartbeat": 0.5, "scope": "host"}
         begin(w.root, check(given, "test"), web.seeds(), "me", lambda _: None)
         control.withdraw(Files(w.root), "me")
         control.pause(Store(w.root))  # so that it cannot be over before we have added
@@ -265,7 +265,7 @@ def test_a_folder_that_is_no_store_is_named(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_hangs_is_silent_and_obeys_when_it_wakes_up(tmp_path: Path) -> None:
-    with world(WEB, tmp_path) as w, machines(w, 1, "-s", "patience=6") as (process,):
+    with world(WEB, tmp_path) as w, machines(w, 1, "-s", "dead_after=6") as (process,):
         pids = [process.pid, *workers_of(process)]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -293,7 +293,7 @@ def test_status_for_scripts_has_machines_workers_rate_and_pause(tmp_path: Path) 
         ids = {machine["id"] for machine in found["machines"]}
         assert {worker["machine"] for worker in found["workers"]} == ids
         for member in [*found["machines"], *found["workers"]]:
-            assert {"id", "name", "state", "age", "rate", "pages", "waiting", "flying", "shards"} <= member.keys()
+            assert {"id", "name", "state", "age", "rate", "pages", "waiting", "in_flight", "shards"} <= member.keys()
         text = told(w, "status")
         assert (
             len(re.findall("^machine ", text, re.MULTILINE)) == len(re.findall("^  worker ", text, re.MULTILINE)) == 2
@@ -319,7 +319,7 @@ def test_status_shows_many_workers_only_when_asked_and_no_control_characters(res
 def test_a_clock_that_is_wrong_does_not_make_a_worker_silent(tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     files = Files(tmp_path)
-    settings = Settings(pulse=1.0, patience=5.0)
+    settings = Settings(heartbeat=1.0, dead_after=5.0)
     long_ago = time.time() - 1000
     names = [tmp_path / "workers" / f"ann@{beat:06d}" for beat in range(1, 1000)]
     for id in ("ann", "bob"):

@@ -215,9 +215,9 @@ def test_the_demo_has_all_kinds_of_pages_and_trouble() -> None:
 def test_all_the_disguises_of_a_link_come_back_to_its_one_spelling() -> None:
     expected = DemoWeb(**SMALL).expected()
     for url, fact in expected.pages.items():
-        assert urls.spell(url) == url
+        assert urls.normalize(url) == url
         assert place(url) == f"{urls.host(url)}/{urls.key(url)}"
-        assert [urls.spell(html.unescape(href(link, url)), url) for link in fact.links] == [*fact.links]
+        assert [urls.normalize(html.unescape(href(link, url)), url) for link in fact.links] == [*fact.links]
 
 
 def test_the_same_seed_gives_the_same_web_and_another_gives_another() -> None:

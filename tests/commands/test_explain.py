@@ -262,7 +262,7 @@ def test_what_is_asked_on_behalf_of_hosts_is_found_as_batches_write_it(root: Pat
 
 
 def test_what_waits_at_the_door_of_the_owner_is_found_and_its_silence_is_said(root: Path) -> None:
-    edit(root, pulse=0.1)
+    edit(root, heartbeat=0.1)
     shard = urls.shard(f"{A}/w", 64)
     assert shard > 0
     for number in (0, shard):
@@ -275,7 +275,7 @@ def test_what_waits_at_the_door_of_the_owner_is_found_and_its_silence_is_said(ro
 
 def test_a_crawl_at_work_is_not_disturbed_and_its_death_is_seen(tmp_path: Path) -> None:
     with world(Various({"/busy": []}), tmp_path) as w:
-        process = w.start(*w.web.seeds(), "-j", "1", "-s", "retry_delay=1h", "-s", "patience=20s")
+        process = w.start(*w.web.seeds(), "-j", "1", "-s", "retry_delay=1h", "-s", "dead_after=20s")
         wait_for(lambda: any(request.status == 503 for request in w.log if request.path == "/busy"))
         wait_for(lambda: told(w.root, f"{A}/busy").get("waiting", {}).get("attempt") == 1)
         found = told(w.root, f"{A}/busy")
@@ -284,7 +284,7 @@ def test_a_crawl_at_work_is_not_disturbed_and_its_death_is_seen(tmp_path: Path) 
         for pid in [process.pid, *workers_of(process)]:
             kill(pid)
         end(process, -9)
-        edit(w.root, patience=2.0)
+        edit(w.root, dead_after=2.0)
         wait_for(lambda: told(w.root, f"{A}/busy")["owner"]["state"] == "silent")
         assert told(w.root, f"{A}/busy")["waiting"]["attempt"] == 1
 
@@ -299,7 +299,7 @@ def names(root: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("url", [f"{A}/", f"{A}/w", f"{A}/x", "ftp://x/", f"{A}/?sid={HEX}"])
 def test_nothing_is_written(root: Path, url: str) -> None:
-    edit(root, pulse=0.1, scope="host")
+    edit(root, heartbeat=0.1, scope="host")
     shard = urls.shard(f"{A}/", 64)
     (root / f"shards/{shard:03d}@free").rename(root / f"shards/{shard:03d}@dead")
     (root / "workers/dead@000001").write_text("{}")

@@ -286,7 +286,7 @@ def test_a_mark_misses_no_page_of_a_crawl_that_goes_on(tmp_path: Path) -> None:
 def test_a_mark_misses_no_page_from_wherever_it_is_taken_and_little_of_its_margin_is_needed(
     kind: str, mounting: Callable[[str, int], Mount], tmp_path: Path
 ) -> None:
-    with fleet(TreeWeb(hosts=12, fanout=6, depth=3, delay=0.05), mounting(kind, 3), delay=0.05, patience=30) as f:
+    with fleet(TreeWeb(hosts=12, fanout=6, depth=3, delay=0.05), mounting(kind, 3), delay=0.05, dead_after=30) as f:
         f.join(0)
         f.join(1)
         f.until(100)
@@ -313,8 +313,9 @@ def test_a_mark_misses_no_page_from_wherever_it_is_taken_and_little_of_its_margi
 
 CUT = """
 import os, signal, sys
-from crawler import cli, export_rows, sheets
-export_rows.ROWS = 7
+from crawler.commands import main
+from crawler.commands.export import output, rows
+rows.ROWS = 7
 how, left = getattr(signal, sys.argv.pop(1)), 4
 def cut(write):
     def some(self, data):
@@ -325,9 +326,9 @@ def cut(write):
             os.kill(os.getpid(), how)
         write(self, data)
     return some
-sheets.Sheet._write = cut(sheets.Sheet._write)
-sheets.SqliteFile.add = cut(sheets.SqliteFile.add)
-cli.main()
+output.Sheet._write = cut(output.Sheet._write)
+output.SqliteFile.add = cut(output.SqliteFile.add)
+main.main()
 """
 
 
@@ -642,7 +643,7 @@ def test_a_host_is_found_in_any_spelling_and_one_that_is_not_there_is_said(crawl
 )
 def test_what_is_not_installed_is_named(crawled_once: Path, tmp_path: Path, module: str, out: str, extra: str) -> None:
     without = f"import sys; sys.modules[{module!r}] = sys.modules['compression.zstd'] = None"
-    code = f"{without}; from crawler import cli; cli.main()"
+    code = f"{without}; from crawler.commands import main; main.main()"
     where = out if "://" in out else str(tmp_path / out)
     command = [sys.executable, "-c", code, "export", str(crawled_once), where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)

@@ -56,7 +56,7 @@ def test_pages_come_host_by_host_in_a_stable_order(crawled_once: Path) -> None:
     assert [page.host for page in pages] == sorted(page.host for page in pages)
     assert all(page.html and page.fetched.tzinfo == UTC and page.fetched.year >= 2026 for page in pages)
     assert any(page.links for page in pages)
-    assert repr(pages[0]) == f"StoredPage(url={pages[0].url!r})"
+    assert repr(pages[0]) == f"Page(url={pages[0].url!r})"
     assert repr(store) == f"Store({str(crawled_once)!r})"
 
 

@@ -109,8 +109,8 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_for_and_when_the_new_o
 def test_what_a_killed_command_has_left_is_in_no_file(tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"out{ending}"
     script = (
-        "import os, signal; from pathlib import Path; from crawler import sheets\n"
-        f"sheet = sheets.new_sheet(Path({str(out)!r}), 'pages', {{'other': 'text'}}, False)\n"
+        "import os, signal; from pathlib import Path; from crawler.commands.export import output\n"
+        f"sheet = output.new_sheet(Path({str(out)!r}), 'pages', {{'other': 'text'}}, False)\n"
         "sheet.add([{'other': 'x' * 50_000}]); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9

@@ -20,11 +20,11 @@ from lab.world import crawler as crawler_command
 
 from crawler.commands import main
 from crawler.commands.plan import advice, as_json, as_text, bottleneck
-from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Task
+from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Workload
 from crawler.settings import Settings
 
 TOP = Path(__file__).parents[2]
-BILLION = Task(1e9, 1e6)
+BILLION = Workload(1e9, 1e6)
 
 
 def crawler(*args: str, code: int = 0) -> str:
@@ -41,7 +41,7 @@ def plan(*args: str) -> dict[str, Any]:
     return found
 
 
-def said(task: Task) -> str:
+def said(task: Workload) -> str:
     return "\n".join(advice(Sums(task)))
 
 
@@ -68,19 +68,19 @@ def test_a_billion_pages_by_hand() -> None:
 
 
 def test_ten_pages_of_one_host_take_one_machine() -> None:
-    sums = Sums(Task(10, 1, DAY))
+    sums = Sums(Workload(10, 1, DAY))
     assert (sums.machines, sums.shards, sums.inodes) == (1, SHARDS[0], 26)
     assert sums.host_seconds == 13 * 1.5
 
 
 def test_without_a_delay_a_host_has_no_limit() -> None:
-    sums = Sums(Task(1e9, 1, DAY, delay=0))
+    sums = Sums(Workload(1e9, 1, DAY, delay=0))
     assert (sums.host_seconds, sums.politeness, sums.hosts_needed) == (0, 0, 0)
     assert sums.host_pages == math.inf
 
 
 tasks = st.builds(
-    lambda hosts, more, **rest: Task(hosts + more, hosts, **rest),
+    lambda hosts, more, **rest: Workload(hosts + more, hosts, **rest),
     st.integers(1, 10**9),
     st.integers(0, 10**12),
     seconds=st.floats(1, 1e9),
@@ -97,13 +97,13 @@ GROWS = ("machines", "shards", "inodes", "disk", "server_requests", "server_file
 
 
 @given(tasks, st.floats(1, 100))
-def test_more_pages_never_take_less(task: Task, times: float) -> None:
+def test_more_pages_never_take_less(task: Workload, times: float) -> None:
     less, more = Sums(task), Sums(replace(task, pages=task.pages * times))
     assert [name for name in GROWS if getattr(more, name) < getattr(less, name) * (1 - 1e-9)] == []
 
 
 @given(tasks, st.floats(1, 100))
-def test_more_time_never_takes_more(task: Task, times: float) -> None:
+def test_more_time_never_takes_more(task: Workload, times: float) -> None:
     short, long = Sums(task), Sums(replace(task, seconds=task.seconds * times))
     for name in ("machines", "shards", "server_requests", "servers", "web_bits", "server_bits", "politeness"):
         assert getattr(long, name) <= getattr(short, name) * (1 + 1e-9), name
@@ -111,7 +111,7 @@ def test_more_time_never_takes_more(task: Task, times: float) -> None:
 
 
 @given(tasks)
-def test_so_many_machines_are_enough_and_one_less_would_not_be(task: Task) -> None:
+def test_so_many_machines_are_enough_and_one_less_would_not_be(task: Workload) -> None:
     sums = Sums(task)
     cores, visitors = task.workers * 0.7, task.workers * task.threads * 0.7
     for count, enough in ((sums.machines, True), (sums.machines - 1, sums.machines == 1)):
@@ -120,14 +120,14 @@ def test_so_many_machines_are_enough_and_one_less_would_not_be(task: Task) -> No
 
 
 @given(tasks)
-def test_the_fewest_hosts_that_are_named_are_enough(task: Task) -> None:
+def test_the_fewest_hosts_that_are_named_are_enough(task: Workload) -> None:
     needed = Sums(task).hosts_needed
     if needed <= task.pages:
         assert Sums(replace(task, hosts=max(needed, 1))).politeness <= 1 + 1e-9
 
 
 @given(tasks)
-def test_every_plan_can_be_told_in_words_and_in_json(task: Task) -> None:
+def test_every_plan_can_be_told_in_words_and_in_json(task: Workload) -> None:
     sums = Sums(task)
     told = as_text(sums)
     assert ("bottleneck" in told) == (bottleneck(sums)[1] > 1)
@@ -139,7 +139,7 @@ def test_every_plan_can_be_told_in_words_and_in_json(task: Task) -> None:
 
 
 def test_too_few_hosts_are_said_with_what_would_do() -> None:
-    task = Task(1e6, 3, DAY)
+    task = Workload(1e6, 3, DAY)
     assert bottleneck(Sums(task))[0] == "politeness"
     assert "not possible politely, whatever the machines: it takes 21 hosts, or 6.94 d, or a shorter delay" in said(
         task
@@ -157,17 +157,17 @@ def test_where_one_file_server_ends_is_where_doctors_files_a_second_are_used_up(
 
 
 def test_visitors_shards_and_the_network_are_spoken_of_where_they_matter() -> None:
-    assert "with `--threads 64` 6 would do" in said(BILLION)
-    assert "--threads" not in said(replace(BILLION, threads=64))
+    assert "with `--concurrency 64` 6 would do" in said(BILLION)
+    assert "--concurrency" not in said(replace(BILLION, threads=64))
     assert "`--shards 512`" in said(BILLION)
-    assert "--shards" not in said(Task(1e6, 1e4))
-    assert "share the hosts among 6 stores" in said(Task(1e12, 1e9, threads=64, workers=16))
+    assert "--shards" not in said(Workload(1e6, 1e4))
+    assert "share the hosts among 6 stores" in said(Workload(1e12, 1e9, threads=64, workers=16))
     assert "1 Gbit/s" in said(replace(BILLION, page_size=100_000))
 
 
 @pytest.mark.parametrize(("size", "pages"), [("1G", 17e3), ("1T", 18e6), ("5T", 90e6), ("20T", 350e6)])
 def test_how_many_inodes_ext4_makes_by_itself_is_what_mkfs_says(size: str, pages: float, tmp_path: Path) -> None:
-    sums = Sums(Task(pages, 1))
+    sums = Sums(Workload(pages, 1))
     each = sums.disk_size / sums.ext4_inodes
     blocks, inodes = mkfs(tmp_path, size)
     assert blocks * 4096 / inodes == each
@@ -178,7 +178,7 @@ def test_as_many_inodes_as_are_advised_can_be_made(tmp_path: Path) -> None:
     (wanted,) = re.findall(r"mkfs.ext4 -N (\d+)", said(BILLION))
     assert int(wanted) >= Sums(BILLION).inodes / 0.7
     assert mkfs(tmp_path, "60T", "-N", wanted)[1] >= int(wanted)
-    assert f"ext4 has at most {EXT4_MOST:,} inodes" in said(Task(2e9, 1e6))
+    assert f"ext4 has at most {EXT4_MOST:,} inodes" in said(Workload(2e9, 1e6))
 
 
 @pytest.mark.parametrize(("size", "pages"), [("900g", 16e6), ("40t", 700e6), ("60t", 1000e6)])
@@ -191,7 +191,7 @@ def test_how_much_room_xfs_leaves_for_inodes_is_what_mkfs_says(size: str, pages:
     )
     (own,) = re.findall(r"imaxpct=(\d+)", done.stdout)
     (each,) = re.findall(r"isize=(\d+)", done.stdout)
-    sums = Sums(Task(pages, 1))
+    sums = Sums(Workload(pages, 1))
     enough = sums.inodes * int(each) <= sums.disk * int(own) / 100
     assert bool(sums.xfs_wanted) != enough
     assert sums.xfs_wanted in (0, math.ceil(100 * sums.inodes * int(each) / sums.disk))
@@ -328,7 +328,7 @@ def test_the_table_of_sizes_is_made_by_the_command() -> None:
 
 def test_how_many_machines_a_file_server_carries_follows_from_the_rates() -> None:
     text = (TOP / "deploy/README.md").read_text("utf-8")
-    task, load = Task(1, 1), RATES["load"].value
+    task, load = Workload(1, 1), RATES["load"].value
     machine = task.workers * task.threads / task.latency / (1 + task.others) * load
     assert f"**{machine:.0f} pages a second**" in text
     rows = re.findall(r"^\| .* \| ([\d,]+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)

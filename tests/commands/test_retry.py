@@ -15,11 +15,12 @@ from crawler.commands.main import run
 from crawler.crawl.start import begin
 from crawler.fleet.control import withdraw
 from crawler.frontier.frontier import Frontier, to_lines
+from crawler.frontier.task import Task
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store
 from crawler.web import urls
-from crawler.web.page import Failure, Try
+from crawler.web.page import Failure
 
 DOWN, CLOSED = Answer(500), Answer(403)
 X, GONE = "http://a.example/x", "http://a.example/gone"
@@ -98,7 +99,7 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
         refusal = Store(w.root).refusal(X)
         assert refusal
         batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
-        errand = to_lines([Try(urls.as_again(X, mark_of(refusal)), 1)])
+        errand = to_lines([Task(urls.as_again(X, mark_of(refusal)), 1)])
 
         batch.write_bytes(errand)
         (w.root / "errs" / "a.example" / urls.key(X)).unlink()  # a worker was killed here

@@ -34,7 +34,7 @@ from crawler.frontier.waiting import PAUSE, TURN
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
-from crawler.web.page import Failure, Page, Reading
+from crawler.web.page import Failure, Fetched, Reading
 
 EVIL = "http://evil.example/?<b>'\"&x=1"
 TITLE = "</title><script>document.title='owned'</script><img src=x onerror=alert(1)>\"' \u202egnp\u2066\0\ud800"
@@ -51,7 +51,7 @@ LINKS = ["javascript:alert(1)", "data:text/html,<script>1</script>", "http://evi
 def add_page(store: Store, url: str, title: str, html: str, links: list[str]) -> None:
     """A page as a worker would leave it, whatever is in it."""
     reading = Reading(html, "utf-8", title, tuple(links))
-    page = Page(url, 200, {"content-type": "text/html"}, html.encode("utf-8", "replace"))
+    page = Fetched(url, 200, {"content-type": "text/html"}, html.encode("utf-8", "replace"))
     store.put_html(url, html)
     store.put_record(url, to_json(build_record(page, reading, 1, links, time.time())))
 
@@ -297,7 +297,7 @@ def test_what_it_tells_of_the_crawl_is_what_status_tells(served: Served, root: P
 
 def test_whatever_urls_wait_for_is_said_in_words(served: Served) -> None:
     words = served.ask("/overview.js")[2].decode()
-    for name in ("flying", "retry", "robots", "strain", "delay", TURN, PAUSE, *WANTS):
+    for name in ("in_flight", "retry", "robots", "strain", "delay", TURN, PAUSE, *WANTS):
         assert f'\n  {name}: "' in words
 
 

@@ -32,13 +32,13 @@ from crawler.errors import StoreAway, UsageError
 from crawler.fleet.members import Minutes
 from crawler.frontier import waiting
 from crawler.frontier.table import Table
+from crawler.frontier.task import Task
 from crawler.frontier.waiting import PAUSE, Survey
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
 from crawler.terminal import size
-from crawler.web.page import Try
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
 SLOW = Links({"/": [f"/{number}" for number in range(400)]} | {f"/{number}": [] for number in range(400)})
@@ -130,7 +130,7 @@ def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_crawl_is_seen_at_work_in_any_window_and_left_with_a_key(tmp_path: Path) -> None:
     with world(SLOW, tmp_path) as w:
-        process = w.start("http://a.example/", "-w", "0.05", "-s", "pulse=0.3")
+        process = w.start("http://a.example/", "-w", "0.05", "-s", "heartbeat=0.3")
         wait_for(lambda: (w.root / "README").exists() and w.urls())
         with terminal("top", str(w.root), "--every", "0.3s", lines=40, columns=100) as t:
             screen = t.wait(lambda screen: re.search(r"waiting: .*delay \d+", "\n".join(screen)))
@@ -167,14 +167,14 @@ def test_the_screen_is_given_back_however_it_ends(empty: Path, how: bytes | int)
 
 def test_the_screen_is_given_back_before_a_fault_of_the_program_is_told(empty: Path) -> None:
     code = (
-        "from crawler import cli\n"
+        "from crawler.commands import main\n"
         "from crawler.commands.history import Outlook\n"
         "look, looks = Outlook.look, []\n"
         "def fail(self):\n"
         "    looks.append(1)\n"
         "    return look(self) if len(looks) < 3 else looks['fault']\n"
         "Outlook.look = fail\n"
-        "cli.main()\n"
+        "main.main()\n"
     )
     with terminal("top", str(empty), "--every", "0.2s", command=[sys.executable, "-c", code]) as t:
         assert t.end() == 70
@@ -324,9 +324,9 @@ def test_edits_of_crawl_yaml_are_seen_by_who_watches_and_a_wrong_one_is_said(
     os.utime(empty / "workers" / "w000@000001", (time.time() - 60, time.time() - 60))
     outlook = Outlook(Store(empty))
     path = empty / "crawl.yaml"
-    path.write_text(path.read_text().replace("patience: 30", "patience: 300"))
+    path.write_text(path.read_text().replace("dead_after: 30", "dead_after: 300"))
     assert [worker["state"] for worker in outlook.look()["workers"]] == ["alive"]
-    path.write_text("patience: [")
+    path.write_text("dead_after: [")
     found = outlook.look()
     assert "crawl.yaml" in found["unheeded"][0]
     assert [worker["state"] for worker in found["workers"]] == ["silent"]
@@ -413,7 +413,7 @@ def test_a_rate_is_what_workers_tell_until_there_were_looks_for_long_enough() ->
 
 def waiting_at(table: Table, host: str, count: int, due: float = 0.0) -> None:
     """So many URLs of a host wait, for their next attempt if they are due later."""
-    tries = [Try(f"http://{host}/{due}/{number}", 1, int(due > 0), due) for number in range(count)]
+    tries = [Task(f"http://{host}/{due}/{number}", 1, int(due > 0), due) for number in range(count)]
     table.add(tries, 1, lambda url: 0)
 
 
@@ -433,7 +433,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
     looked.is_sought = lambda host: host == "e.example"
     for _ in range(10):
         found = looked.facts(afresh=True)
-    assert found["held"] == {"flying": 1, "retry": 5, "turn": 60, "delay": 20, "strain": 30, "robots": 40}
+    assert found["held"] == {"in_flight": 1, "retry": 5, "turn": 60, "delay": 20, "strain": 30, "robots": 40}
     assert found["slowest"] == [
         ("d.example", 30, 8.0, 2.0),
         ("f.example", 50, 3.0, 0.0),

@@ -141,7 +141,7 @@ def test_include_and_exclude_choose_links_by_their_url(tmp_path: Path) -> None:
 
 def test_a_page_limit_is_kept_to_the_page(tmp_path: Path) -> None:
     with world(FlatWeb(hosts=20, pages=5), tmp_path) as w:
-        printed = w.crawl("--limit", "23", code=4)
+        printed = w.crawl("--max-pages", "23", code=4)
         assert len(list((w.root / "htmls").glob("*/[!.]*"))) == 23
         assert "limit" in printed
         w.run(code=4)
@@ -150,7 +150,7 @@ def test_a_page_limit_is_kept_to_the_page(tmp_path: Path) -> None:
 
 def test_a_limit_that_is_reached_when_nothing_is_left_is_the_end_of_the_crawl(tmp_path: Path) -> None:
     with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
-        assert "the crawl is over" in w.crawl("--limit", "2", code=0)
+        assert "the crawl is over" in w.crawl("--max-pages", "2", code=0)
 
 
 def test_the_first_page_waits_for_the_crawl_delay_of_its_robots_txt(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_the_log_file_is_json_lines_with_an_event_for_each_page(tmp_path: Path) 
 
 def test_a_finite_crawl_ends_by_itself_soon_after_its_last_page(tmp_path: Path) -> None:
     with world(FlatWeb(hosts=30, pages=2), tmp_path) as w:
-        w.crawl("-s", "patience=1h")
+        w.crawl("-s", "dead_after=1h")
         assert time.monotonic() - max(request.end for request in w.log) < LONG, "nobody is waited for to die"
         assert sorted(name.name.split("@")[1] for name in (w.root / "shards").iterdir()) == ["free"] * 64
 
@@ -308,5 +308,5 @@ def test_the_corpus_is_read_with_unix_tools(tmp_path: Path) -> None:
 
 def test_workers_of_one_machine_need_no_pulse_to_know_that_all_are_idle(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.05), tmp_path) as w:
-        w.crawl("-s", "pulse=20m", "-s", "patience=2h", "-s", "spread=host")
+        w.crawl("-s", "heartbeat=20m", "-s", "dead_after=2h", "-s", "spread=host")
         assert w.differences() == []

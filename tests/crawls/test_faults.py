@@ -193,8 +193,8 @@ def test_a_page_that_kills_workers_again_and_again_is_refused(tmp_path: Path, ho
 
 CUT_OFF = """
 import os, sys
-from crawler import files, machine, slate
-from crawler.cli import run
+from crawler.crawl import machine, scoreboard
+from crawler.store import mount
 count, limit = 0, int(sys.argv[1])
 
 def counted(method):
@@ -208,7 +208,7 @@ def counted(method):
 
 # The power goes off before the n-th time that the store is touched: all in one process, to count them.
 for name in ("put", "draft", "publish", "create", "claim", "drop", "make"):
-    setattr(files.Files, name, counted(getattr(files.Files, name)))
+    setattr(mount.Files, name, counted(getattr(mount.Files, name)))
 
 class Here:
     def get_context(self, kind): return self
@@ -219,12 +219,12 @@ class Here:
         import ctypes
         return ({"q": ctypes.c_longlong, "c": ctypes.c_char}[kind] * size)()
 
-from crawler.begin import begin
-from crawler.config import check
+from crawler.crawl.start import begin
+from crawler.settings import check
 root = machine.Path(sys.argv[2])
-given = check({"delay": 0, "pulse": 0.2, "connect_to": sys.argv[3], "durable": False}, "test")
+given = check({"delay": 0, "heartbeat": 0.2, "connect_to": sys.argv[3], "durable": False}, "test")
 settings = begin(root, given, [sys.argv[4]], "aaaa", print)
-machine._slate = slate.Slate(Here(), 1, 2)
+machine._scoreboard = scoreboard.Scoreboard(Here(), 1, 2)
 print(machine.work(str(root), 0, "bbbb", settings))
 """
 
@@ -488,7 +488,7 @@ def test_a_limit_of_files_that_could_never_be_enough_is_said_before_anybody_is_a
         command = ["prlimit", "--nofile=64:64", *COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
         done = subprocess.run([*command, "-t", "16"], capture_output=True, text=True, timeout=LONG, check=False)
         assert done.returncode == 2, done.stderr
-        assert "only 64 are allowed; raise `ulimit -n`, or run with fewer --threads" in done.stderr
+        assert "only 64 are allowed; raise `ulimit -n`, or run with fewer --concurrency" in done.stderr
         assert not w.root.exists()
 
 
@@ -513,10 +513,12 @@ def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written
     tmp_path: Path, link: str
 ) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3), tmp_path) as w:
-        w.crawl("--limit", "9", code=4)
+        w.crawl("--max-pages", "9", code=4)
         shutil.rmtree(w.root / "robots")  # so that it is asked for again
         (w.root / "robots").mkdir()
-        (w.root / "crawl.yaml").write_text((w.root / "crawl.yaml").read_text().replace("limit: 9", "limit: null"))
+        (w.root / "crawl.yaml").write_text(
+            (w.root / "crawl.yaml").read_text().replace("max_pages: 9", "max_pages: null")
+        )
         place, outside = w.root / link, tmp_path / "outside"
         place.rename(outside)
         place.symlink_to(outside)

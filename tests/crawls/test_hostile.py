@@ -82,7 +82,7 @@ def crawling(folder: Path, seeds: list[str], *flags: str) -> Iterator[subprocess
     server = Town()
     (folder / "seeds").write_text("\n".join(seeds))
     command = [*COMMAND, "run", str(folder / "store"), "-i", str(folder / "seeds"), "-t", str(THREADS), "-w", "0.01"]
-    command += ["--connect-to", f"::127.0.0.1:{server.port}", "-s", "retries=0", "-s", "patience=2m", *flags]
+    command += ["--connect-to", f"::127.0.0.1:{server.port}", "-s", "retries=0", "-s", "dead_after=2m", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         yield process
@@ -121,7 +121,7 @@ def outcomes(store: Path, noun: str) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
 def test_honest_pages_arrive_and_hostile_ones_are_refused_by_name(tmp_path: Path, fetcher: str) -> None:
     seeds = [*map(url_of, [*HOSTILE, *CIRCLES]), *(f"{host}/" for host in HONEST)]
-    limits = ("-s", "timeout=4", "-s", "connect_timeout=3", "-s", "first_byte=3", "-s", f"fetcher={fetcher}")
+    limits = ("-s", "timeout=4", "-s", "connect_timeout=3", "-s", "first_byte_timeout=3", "-s", f"fetcher={fetcher}")
     with crawling(tmp_path, seeds, *limits, "-j", "2") as process:
         most = peak(process)
         printed = end(process)
@@ -142,7 +142,7 @@ def test_sixteen_dense_pages_of_the_largest_size_at_once_stay_within_the_bound(t
     kinds = [*DENSE] * 3
     seeds = [f"http://large-{number}.{kind}.example/" for number, kind in enumerate(kinds[:THREADS])]
     flags = ("-j", "1", "--depth", "0", "-s", "timeout=5m", "-s", f"fetcher={fetcher}", "--no-robots")
-    with crawling(tmp_path, seeds, *flags, "-s", "first_byte=5m") as process:
+    with crawling(tmp_path, seeds, *flags, "-s", "first_byte_timeout=5m") as process:
         most = peak(process)
         printed = end(process)
     found = outcomes(tmp_path / "store", "links")

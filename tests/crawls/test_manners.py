@@ -311,14 +311,14 @@ def test_the_sitemaps_that_robots_txt_names_are_read(tmp_path: Path) -> None:
 
 def test_a_frontier_that_is_lost_before_the_sitemaps_were_read_brings_them_back(tmp_path: Path) -> None:
     with world(sitemap_web(), tmp_path) as w:
-        w.crawl("--limit", "1", code=4)
+        w.crawl("--max-pages", "1", code=4)
         for path in (w.root / "frontier").glob("*/*"):
             path.unlink()
         for path in (w.root / "links").glob("*/*"):  # and what was read of them already
             if "#" in Store(w.root)._json(str(path.relative_to(w.root)))["url"]:  # type: ignore[index]
                 path.unlink()
         text = (w.root / "crawl.yaml").read_text()
-        (w.root / "crawl.yaml").write_text(text.replace("limit: 1\n", "limit: null\n"))
+        (w.root / "crawl.yaml").write_text(text.replace("max_pages: 1\n", "max_pages: null\n"))
         crawler("rehydrate", str(w.root))
         assert w.waiting() == ["http://a.example/index.xml#sitemap"]
         w.run()

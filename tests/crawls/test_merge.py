@@ -27,7 +27,7 @@ def join(one: Path, into: Path) -> None:
 
 def without_limit(root: Path) -> None:
     settings = root / "crawl.yaml"
-    settings.write_text(settings.read_text().replace("limit: 20", "limit: null"))
+    settings.write_text(settings.read_text().replace("max_pages: 20", "max_pages: null"))
 
 
 @pytest.mark.fleet
@@ -37,8 +37,8 @@ def test_two_crawls_of_one_web_become_one_that_goes_on_to_the_end(tmp_path: Path
         first, second = w.web.seeds()[0], sorted(w.web.expected().pages)[-1]
         other = World(web, w.port, tmp_path / "other")
         other.folder.mkdir()
-        other.run(second, "--limit", "20", code=4)
-        w.run(first, "--limit", "20", code=4)
+        other.run(second, "--max-pages", "20", code=4)
+        w.run(first, "--max-pages", "20", code=4)
         shard = next((other.root / "shards").glob("009@*"))
         shard.rename(shard.with_name("009@0badcafe"))  # somebody died there
         kept = [json.loads(crawler("status", str(root), "--json"))["pages"] for root in (w.root, other.root)]

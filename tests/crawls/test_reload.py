@@ -21,20 +21,20 @@ from lab.world import Links, World, crawler, end, kill, wait_for, wait_for_line,
 
 from crawler import settings as config
 from crawler.crawl.reload import Edits, Verdict, judge, read
-from crawler.crawl.scoreboard import SETTINGS, Slate
+from crawler.crawl.scoreboard import SETTINGS, Scoreboard
 from crawler.crawl.start import begin
 from crawler.errors import StoreError, UsageError
 from crawler.fleet.heartbeats import read_counters
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Table
+from crawler.frontier.task import Task
 from crawler.settings import FIXED, LIVE, Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store, open_store
 from crawler.web import urls
-from crawler.web.page import Try
 
 A = "http://a.example"
-HERE = ["-j", "1", "-t", "2", "-s", "pulse=0.1", "-s", "spread=host"]
+HERE = ["-j", "1", "-t", "2", "-s", "heartbeat=0.1", "-s", "spread=host"]
 
 
 def edit(root: Path, **settings: object) -> None:
@@ -104,7 +104,7 @@ def test_every_machine_takes_up_edits_and_says_so_once_and_a_worker_that_starts_
         assert min(gaps(w, 3)) > 0.25
         for pid in [pid for process in running for pid in workers_of(process)]:
             kill(pid)
-        wait_for(lambda: sum(found["pulse"].mark != "end" for found in counters(w)) == 2)
+        wait_for(lambda: sum(found["heartbeat"].mark != "end" for found in counters(w)) == 2)
         before = len(w.log)
         w.until(before + 4)
         assert not [path for path in w.asked(w.web.host)[before:] if "/drop/" in path]
@@ -112,7 +112,7 @@ def test_every_machine_takes_up_edits_and_says_so_once_and_a_worker_that_starts_
         told = explained(w, "/drop/59")
         assert told["rule"] == "exclude"
         assert told["delay"] == 0.3
-        edit(w.root, limit=5)
+        edit(w.root, max_pages=5)
         for process in running:
             printed = end(process, 4)
             assert "limit is 5 now, it was null" in printed
@@ -176,7 +176,7 @@ def test_a_crawl_whose_settings_are_gone_can_be_stopped_and_says_how_it_ended(tm
 def test_a_limit_that_is_set_while_it_runs_is_kept_to_the_page(tmp_path: Path) -> None:
     with world(parts("x", pages=300), tmp_path) as w, machines(w, 1, "-w", "0.2") as (process,):
         w.until(3)
-        edit(w.root, limit=60)
+        edit(w.root, max_pages=60)
         assert "limit is 60 now, it was null" in end(process, 4)
         assert len(w.urls()) == 60
 
@@ -217,8 +217,8 @@ def test_a_url_that_is_given_and_excluded_is_said_not_to_be_asked(tmp_path: Path
 
 
 def test_what_may_change_may_always_be_read_anew_and_what_is_fixed_never_is_live() -> None:
-    assert {"include", "exclude", "delay", "delays", "max_per_host", "limit", "time_limit"} <= set(LIVE)
-    assert not set(LIVE) & {*FIXED, "depth", "scope", "user_agent", "pulse", "patience", "durable"}
+    assert {"include", "exclude", "delay", "delays", "max_per_host", "max_pages", "time_limit"} <= set(LIVE)
+    assert not set(LIVE) & {*FIXED, "depth", "scope", "user_agent", "heartbeat", "dead_after", "durable"}
     assert all(f"# {config.HELP[name]} (live)\n{name}: " in config.render(Settings()) for name in LIVE)
 
 
@@ -267,7 +267,7 @@ def test_what_does_not_go_together_or_is_too_long_is_taken_up_not_at_all(
 @pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nlimit: 3\n"])
 def test_a_file_that_is_gone_cut_off_or_broken_is_one_sentence(data: bytes | None) -> None:
     with pytest.raises(UsageError) as caught:
-        read(data, ["delay", "limit"])
+        read(data, ["delay", "max_pages"])
     assert "crawl.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -302,13 +302,13 @@ class Eye:
 
 def test_an_edit_counts_when_it_has_stood_for_longer_than_mounts_show_old_lengths(root: Path) -> None:
     eye = Eye(root)
-    whole = (root / "crawl.yaml").read_text().replace("\npatience: 30.0\n", "\npatience: 30.0\nlimit: 100000\n")
+    whole = (root / "crawl.yaml").read_text().replace("\ndead_after: 30.0\n", "\ndead_after: 30.0\nlimit: 100000\n")
     (root / "crawl.yaml").write_text(whole[:-4])  # as a client sees it that believes in the old length
     assert [eye.look() for _ in range(4)] == [None] * 4
     (root / "crawl.yaml").write_text(whole)
     assert [eye.look() for _ in range(5)] == [None] * 5
     verdict = eye.look()
-    assert verdict and verdict.settings.limit == 100000
+    assert verdict and verdict.settings.max_pages == 100000
     assert eye.look() is None
 
 
@@ -368,20 +368,20 @@ def test_a_store_that_does_not_answer_is_looked_at_again(root: Path) -> None:
 
 
 def test_workers_read_settings_whole_or_not_at_all() -> None:
-    slate = Slate(get_context("spawn"), 1, 1)
-    assert slate.edition == 0
+    scoreboard = Scoreboard(get_context("spawn"), 1, 1)
+    assert scoreboard.edition == 0
     for settings in (Settings(exclude=("ü" * 1000,)), Settings(delay=3.0)):
-        slate.hand_out(config.render(settings))
-        handed = slate.handed_out()
+        scoreboard.hand_out(config.render(settings))
+        handed = scoreboard.handed_out()
         assert handed and Settings(**config.parse(handed[1], "crawl.yaml")) == settings
-    slate._edition.value += 1  # as while they are being written
-    assert slate.handed_out() is None
+    scoreboard._edition.value += 1  # as while they are being written
+    assert scoreboard.handed_out() is None
     assert len(config.render(Settings())) < SETTINGS / 20
 
 
 def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled() -> None:
     table = Table(max_per_host=1)
-    table.add([Try(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
+    table.add([Task(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
     taken = table.take(0.0)
     assert taken
     table.settle([taken[0]], kept=True)
@@ -391,7 +391,7 @@ def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled(
     table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have settled it meanwhile
     table.max_per_host = None
     table.reconsider()
-    table.add([Try(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
+    table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
     assert table.waiting == table.left[2] == 2, "what is settled stays so"
 
 
@@ -399,14 +399,14 @@ def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_exc
     settings = Settings(include=("/en/",), exclude=("/old/",))
     seeds = Seeds(Store(root), settings)
     asked: list[Callable[[str], str]] = [str, urls.as_sitemap]
-    assert not seeds.leave_out(Try(f"{A}/", 0))
-    assert seeds.leave_out(Try(f"{A}/", 1))
-    assert not seeds.leave_out(Try(f"{A}/en/", 1))
-    assert not seeds.leave_out(Try(urls.as_sitemap(f"{A}/map.xml"), 1))
-    assert all(seeds.leave_out(Try(asks(f"{A}/en/old/"), depth)) for asks in asked for depth in (0, 1))
+    assert not seeds.leave_out(Task(f"{A}/", 0))
+    assert seeds.leave_out(Task(f"{A}/", 1))
+    assert not seeds.leave_out(Task(f"{A}/en/", 1))
+    assert not seeds.leave_out(Task(urls.as_sitemap(f"{A}/map.xml"), 1))
+    assert all(seeds.leave_out(Task(asks(f"{A}/en/old/"), depth)) for asks in asked for depth in (0, 1))
     assert seeds.cut == {"include": 1, "exclude": 4}
     seeds.adopt(Settings())
-    assert not seeds.leave_out(Try(f"{A}/en/old/", 1))
+    assert not seeds.leave_out(Task(f"{A}/en/old/", 1))
 
 
 # ---- on mounts that show old files
@@ -414,9 +414,9 @@ def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_exc
 EYE = """
 import sys
 from pathlib import Path
-from crawler.edits import Edits
-from crawler.files import Files
-from crawler.store import open_store
+from crawler.crawl.reload import Edits
+from crawler.store.mount import Files
+from crawler.store.store import open_store
 
 root = sys.argv[1]
 edits = Edits(Files(root), open_store(Path(root)).settings())

@@ -28,7 +28,7 @@ from lab.world import LONG
 from crawler import __version__, errors, settings
 from crawler.commands import main
 from crawler.commands import run as crawl
-from crawler.crawl.start import spell_seed
+from crawler.crawl.start import normalize_seed
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -77,7 +77,7 @@ def test_every_command_of_the_compose_file_is_one_that_the_program_understands(s
     options = main.read(command if isinstance(command, list) else shlex.split(command))
     if options.command is crawl.run_crawl:
         crawl.given_settings(options)
-        assert [spell_seed(url, ()) for url in options.urls] == options.urls
+        assert [normalize_seed(url, ()) for url in options.urls] == options.urls
 
 
 def test_every_crawler_writes_into_the_one_shared_volume() -> None:

@@ -22,7 +22,7 @@ from lab.world import COMMAND, is_dead, wait_for
 from crawler.commands.demo.web import TreeWeb, Web
 from crawler.settings import parse
 
-FLAGS = ["-j", "1", "-t", "4", "-w", "0.01", "-s", "pulse=0.5", "-s", "durable=false"]
+FLAGS = ["-j", "1", "-t", "4", "-w", "0.01", "-s", "heartbeat=0.5", "-s", "durable=false"]
 Ready = Callable[..., tuple[Hosts, Fleet]]
 
 

@@ -27,7 +27,7 @@ Mounting = Callable[[str, int], Mount]
 def test_three_machines_get_every_page_once_politely_and_end_by_themselves(kind: str, mounting: Mounting) -> None:
     delay = 0.1
     web = TreeWeb(hosts=30, fanout=6, depth=3, delay=0.05)
-    with fleet(web, mounting(kind, 3), delay=delay, patience=30, durable="true") as f:
+    with fleet(web, mounting(kind, 3), delay=delay, dead_after=30, durable="true") as f:
         for number in range(3):
             f.join(number)
         late = f.end()
@@ -44,7 +44,7 @@ def test_a_store_that_another_machine_has_just_made_is_found_by_one_that_had_loo
     kind: str, mounting: Mounting
 ) -> None:
     """Machines are started by one command at one moment: for each, the store was not there when it first looked."""
-    with fleet(TreeWeb(hosts=10, fanout=4, depth=2, delay=0.5), mounting(kind, 3), patience=30) as f:
+    with fleet(TreeWeb(hosts=10, fanout=4, depth=2, delay=0.5), mounting(kind, 3), dead_after=30) as f:
         f.root.mkdir()
         for number in range(1, 3):
             assert not (f.mount.at(number) / "store" / "README").exists()
@@ -94,7 +94,7 @@ def test_machines_of_one_name_with_the_same_process_ids_and_clocks_hours_apart(
     (tmp_path / "shift").mkdir()
     (tmp_path / "shift" / "sitecustomize.py").write_text(SHIFT)
     path = f"{tmp_path / 'shift'}:{Path.cwd()}"
-    with fleet(TreeWeb(hosts=30, fanout=6, depth=3, delay=0.05), mounting("local", 3), patience=30) as f:
+    with fleet(TreeWeb(hosts=30, fanout=6, depth=3, delay=0.05), mounting("local", 3), dead_after=30) as f:
         for number, hours in enumerate((0, 5, -7)):
             wrap = [*apart, *(booted if number == 1 else [])]
             f.join(number, wrap=wrap, SHIFT=str(hours), PYTHONPATH=path)
@@ -131,7 +131,7 @@ def test_a_link_for_another_machine_is_fetched_soon_although_its_mount_believes_
     """A chain of hosts: each link is found on one machine, and half of them are the other's to fetch."""
     chain = [f"http://host-{number}.example/" for number in range(20)]
     web = SlowLinks({here: [there] for here, there in pairwise(chain)} | {chain[-1]: []})
-    with fleet(web.slow_down(tmp_path / "brake", 1.0), mounting(kind, 2), patience=30) as f:
+    with fleet(web.slow_down(tmp_path / "brake", 1.0), mounting(kind, 2), dead_after=30) as f:
         for number in range(2):
             f.join(number, workers=1)
         f.wait(lambda: sorted(Counter(f.owners().values()).values()) == [32, 32], "equal shares")

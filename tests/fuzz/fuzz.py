@@ -15,7 +15,7 @@ import atheris
 with atheris.instrument_imports(include=["crawler"]):
     from crawler.frontier import frontier
     from crawler.web import charset, markup, robots, sitemap, traps, urls
-    from crawler.web.page import Page, Unreadable
+    from crawler.web.page import Fetched, Unreadable
 
 BASE = "https://a.example/dir/page?q=1"
 TYPES = [
@@ -30,16 +30,16 @@ TYPES = [
 
 def spelling(data: atheris.FuzzedDataProvider) -> None:
     """A spelling is stable, safe as a path, and no rule about it fails."""
-    spelled = urls.spell(data.ConsumeUnicode(3000), BASE if data.ConsumeBool() else None)
-    if spelled is None:
+    normalized = urls.normalize(data.ConsumeUnicode(3000), BASE if data.ConsumeBool() else None)
+    if normalized is None:
         return
-    assert urls.spell(spelled) == spelled
-    assert urls.is_safe(spelled)
-    host = urls.host(spelled)
+    assert urls.normalize(normalized) == normalized
+    assert urls.is_safe(normalized)
+    host = urls.host(normalized)
     assert host not in (".", "..") and "/" not in host and "\0" not in host and len(host) <= urls.MAX_NETLOC
-    plain = urls.without_session(spelled)
-    assert urls.spell(plain) == plain and urls.without_session(plain) == plain
-    assert urls.trap(spelled, traps.TRAPS, 2026) in (None, *traps.TRAPS)
+    plain = urls.without_session(normalized)
+    assert urls.normalize(plain) == plain and urls.without_session(plain) == plain
+    assert urls.trap(normalized, traps.TRAPS, 2026) in (None, *traps.TRAPS)
     urls.domain(host)
 
 
@@ -50,7 +50,7 @@ def page(data: atheris.FuzzedDataProvider) -> None:
     headers = {"content-type": kind, "x-robots-tag": data.ConsumeUnicodeNoSurrogates(40)}
     wants = markup.Wants(parser=parser, token="folder-crawler")
     try:
-        reading = markup.read(Page(BASE, 200, headers, data.ConsumeBytes(1 << 16)), wants)
+        reading = markup.read(Fetched(BASE, 200, headers, data.ConsumeBytes(1 << 16)), wants)
     except Unreadable:
         return
     reading.text.encode()
@@ -71,7 +71,7 @@ def rules(data: atheris.FuzzedDataProvider) -> None:
     """Any bytes are rules of some kind."""
     url = f"https://a.example/{data.ConsumeUnicodeNoSurrogates(60)}"
     found = robots.Rules(data.ConsumeBytes(1 << 14), "folder-crawler/1")
-    assert found.allow(urls.spell(url) or BASE) in (True, False)
+    assert found.allow(urls.normalize(url) or BASE) in (True, False)
     assert found.allow("https://a.example/robots.txt")
     assert found.delay >= 0
 

@@ -13,7 +13,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.store import Store
-from crawler.web.page import Failure, Page, Reading
+from crawler.web.page import Failure, Fetched, Reading
 from lab.world import COMMAND, LONG, world
 
 WORDS = "<p>The quick brown fox jumps over the lazy dog.</p>" * 20
@@ -35,7 +35,7 @@ def large(root: Path, pages: int = 100_000, hosts: int = 100) -> Store:
     for number in range(pages):
         url = f"https://host-{number % hosts:03d}.example/page/{number}"
         links = [f"https://host-{(number + step) % hosts:03d}.example/page/{number + step}" for step in range(1, 11)]
-        page = Page(url, 200, {"content-type": "text/html"}, WORDS.encode())
+        page = Fetched(url, 200, {"content-type": "text/html"}, WORDS.encode())
         reading = Reading(f"<title>Page {number}</title>{WORDS}", "utf-8", f"Page {number}", tuple(links))
         store.put_html(url, reading.text)
         store.put_record(url, to_json(build_record(page, reading, 1, links, 1_700_000_000 + number % 86_400)))

@@ -23,8 +23,15 @@ from crawler.frontier import frontier
 
 COMMAND = [sys.executable, "-m", "crawler"]
 LONG = 300.0  # seconds: only what hangs takes so long, even where five other tests and more run beside
-QUICK = ["-w", "0.01", "-j", "2", "-t", "4", "-s", "retry_delay=0.2s", "-s", "retries=2", "-s", "pulse=0.5"]
-QUICK += ["-s", "patience=2m", "-s", "timeout=10m", "-s", "first_byte=10m"]  # no worker or page is given up too soon
+QUICK = ["-w", "0.01", "-j", "2", "-t", "4", "-s", "retry_delay=0.2s", "-s", "retries=2", "-s", "heartbeat=0.5"]
+QUICK += [
+    "-s",
+    "dead_after=2m",
+    "-s",
+    "timeout=10m",
+    "-s",
+    "first_byte_timeout=10m",
+]  # no worker or page is given up too soon
 
 
 class Links(Web):

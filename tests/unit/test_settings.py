@@ -24,10 +24,10 @@ OTHERS: dict[str, Any] = {
     "include": (r"^https?://[^/]+/a b", "#x: y", "ümlaut"),
     "exclude": (r"\.(png|jpe?g)$", "- [x]"),
     "order": "dfs",
-    "limit": 10,
+    "max_pages": 10,
     "max_per_host": 3,
     "time_limit": 7200.0,
-    "types": ("text/plain",),
+    "content_types": ("text/plain",),
     "follow": ("a", "alternate"),
     "nofollow": True,
     "sitemaps": False,
@@ -44,7 +44,7 @@ OTHERS: dict[str, Any] = {
     "fetcher": "requests",
     "timeout": 7.0,
     "connect_timeout": 3.0,
-    "first_byte": 4.0,
+    "first_byte_timeout": 4.0,
     "max_size": 1000,
     "headers": ("Accept-Language: de", "X-Key: a: b"),
     "proxy": "http://proxy.example:3128",
@@ -57,8 +57,8 @@ OTHERS: dict[str, Any] = {
     "min_inodes": 5,
     "shards": 4096,
     "spread": "url",
-    "pulse": 0.5,
-    "patience": 10.0,
+    "heartbeat": 0.5,
+    "dead_after": 10.0,
 }
 
 
@@ -108,7 +108,7 @@ def test_a_character_that_does_not_survive_yaml_is_no_text(character: str) -> No
         config.check({"user_agent": f"one{character}two"}, "test")
 
 
-@pytest.mark.parametrize("name", ["delay", "retry_delay", "pulse"])
+@pytest.mark.parametrize("name", ["delay", "retry_delay", "heartbeat"])
 def test_the_smallest_duration_that_is_accepted_is_read_back(name: str) -> None:
     settings = Settings(**config.check({name: "0.00001"}, "--set"))
     assert Settings(**config.parse(config.render(settings), "crawl.yaml")) == settings
@@ -134,7 +134,7 @@ def test_a_setting_that_is_like_no_other_is_told_where_they_are_listed() -> None
         ("depth", -1),
         ("depth", True),
         ("depth", "3.5"),
-        ("limit", 0),
+        ("max_pages", 0),
         ("shards", 0),
         ("shards", 4097),
         ("retries", 101),
@@ -262,8 +262,8 @@ def test_any_other_setting_may_be_edited_between_runs(tmp_path: Path) -> None:
 
 
 def test_a_patience_of_less_than_four_pulses_names_both(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"patience is 3 s, but must be at least four pulses \(8 s\)"):
-        begin(tmp_path / "store", {"patience": 3.0}, ["https://example.org/"], "me", quiet)
+    with pytest.raises(UsageError, match=r"dead_after is 3 s, but must be at least four times heartbeat \(8 s\)"):
+        begin(tmp_path / "store", {"dead_after": 3.0}, ["https://example.org/"], "me", quiet)
     assert not (tmp_path / "store").exists()
 
 

@@ -19,7 +19,7 @@ from crawler.commands.check.findings import KINDS, Finding, Scene, look
 from crawler.commands.check.links import Links
 from crawler.commands.check.repair import MANY, Repair, alone, fold
 from crawler.commands.status import totals
-from crawler.fleet.heartbeats import END, Pulse, read_counters
+from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import in_parts
 from crawler.store.store import LOCK, open_store, open_to_write
@@ -48,7 +48,7 @@ class Check:
     def _host(self, host: str) -> Iterator[Finding | None]:
         names, findings = self.pages.names(host)
         yield from findings
-        self.links.note_stray(host, set(names["htmls"]).difference(names["links"]))
+        self.links.note_misrouted(host, set(names["htmls"]).difference(names["links"]))
         suspects: list[str] = []
         for part in in_parts(names["links"], PART):
             records = self.pages.records(host, part, suspects)
@@ -72,7 +72,7 @@ class Check:
                 yield finding
         else:
             self.links.expect_all()
-        yield from self.links.strays()
+        yield from self.links.misrouted()
         if not self.is_whole and (self.scene.alive or self.is_locked):
             self.scene.harmless["frontier that is being made again"] += 1
         elif not self.is_whole:
@@ -155,7 +155,7 @@ def _check(scene: Scene, is_whole: bool, teller: Teller) -> None:
     about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["refusals"]).total()
     teller.tell(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
     teller.tell(check.of_links())
-    ended = sum(pulse.mark == END for pulse in filter(None, map(Pulse.of, scene.files.names("workers"))))
+    ended = sum(heartbeat.mark == END for heartbeat in filter(None, map(Heartbeat.of, scene.files.names("workers"))))
     if ended > MANY and not teller.repair:
         scene.harmless["files of workers that have ended (--repair makes one of them)"] = ended
     say(teller.sum_up(check.counted(), scene.harmless))

@@ -11,14 +11,14 @@ from typing import Any
 from crawler.commands.check.findings import AGAIN, Finding, Scene
 from crawler.errors import Misshapen
 from crawler.fleet.control import LITTER, PAUSE, STOP
-from crawler.fleet.heartbeats import Pulse
+from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.fleet.shards import read_owners
+from crawler.frontier.task import Task
 from crawler.store.mount import FILE, FOLDER, LINK
 from crawler.store.records import depth_of, farthest
 from crawler.store.store import KEY, OLDEST, shard_name
 from crawler.web import urls
-from crawler.web.page import Try
 
 Facts = dict[str, Any]
 
@@ -73,7 +73,7 @@ def _workers(scene: Scene) -> Iterator[Finding]:
         id, dot, word = name.partition(".")
         return name == PAUSE or (is_id(id) and dot + word in (MACHINE, STOP))
 
-    names, bad = scene.sort("workers", lambda name: is_word(name) or Pulse.of(name), "a worker or a word to one")
+    names, bad = scene.sort("workers", lambda name: is_word(name) or Heartbeat.of(name), "a worker or a word to one")
     yield from bad
     for name in filter(is_word, names):
         age = scene.clock - (scene.files.written(f"workers/{name}") or scene.clock)
@@ -188,8 +188,8 @@ class Pages:
             return Finding("half-html", path, what, (self._task(facts),))
         return None
 
-    def _task(self, facts: Facts) -> Try:
-        return Try(facts["url"], depth_of(facts, farthest(self.scene.settings)))
+    def _task(self, facts: Facts) -> Task:
+        return Task(facts["url"], depth_of(facts, farthest(self.scene.settings)))
 
 
 def _facts(data: bytes) -> Facts:

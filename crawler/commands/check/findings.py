@@ -14,10 +14,10 @@ from crawler.errors import StoreError
 from crawler.fleet import members
 from crawler.fleet.local_lock import Trace
 from crawler.fleet.members import ALIVE
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import FILE, Files
 from crawler.store.store import Store
-from crawler.web.page import Try
 
 AGAIN = 1.0  # seconds after which a second look is taken at what may only be about to change
 YOUNG = 600.0  # seconds for which a temporary file may be that of a command which nobody has announced
@@ -48,7 +48,7 @@ class Finding:
     kind: str
     path: str  # of a link that was lost, its URL
     what: str
-    tasks: tuple[Try, ...] = ()
+    tasks: tuple[Task, ...] = ()
 
 
 @dataclass(slots=True)

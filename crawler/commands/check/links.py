@@ -13,10 +13,10 @@ from crawler.errors import Misshapen, StoreError
 from crawler.frontier.frontier import folder, from_lines, in_parts, lines_of
 from crawler.frontier.rehydrate import Found
 from crawler.frontier.scope import REDIRECT, Seeds
+from crawler.frontier.task import Task
 from crawler.store.store import NEW
 from crawler.terminal import bar
 from crawler.web import urls
-from crawler.web.page import Try
 
 LOOKS = 3  # at what waits, while machines are at work: a URL may go from one batch into another as we look
 PART = 1000  # links or htmls that are looked for again together
@@ -34,17 +34,17 @@ class Links:
         self.seeds.refresh(freshen=False)
         self.found = Found()
         self.settled, self.waiting = Keys(), Keys()
-        self._strays = sqlite3.connect("", isolation_level=None)
-        self._strays.execute("CREATE TABLE stray(host TEXT, key TEXT)")
+        self._misrouted = sqlite3.connect("", isolation_level=None)
+        self._misrouted.execute("CREATE TABLE stray(host TEXT, key TEXT)")
         for name, seeds in scene.store.seeds():
             if not name.startswith(REDIRECT) and not name.endswith(NEW):  # new ones are handed over by the next run
-                self.found.add(map(Try, seeds))
+                self.found.add(map(Task, seeds))
 
-    def note_stray(self, host: str, keys: Iterable[str]) -> None:
+    def note_misrouted(self, host: str, keys: Iterable[str]) -> None:
         """Remember htmls that have no record: whether that is as it should be, what waits will tell."""
-        self._strays.executemany("INSERT INTO stray VALUES (?, ?)", ((host, key) for key in keys))
+        self._misrouted.executemany("INSERT INTO stray VALUES (?, ?)", ((host, key) for key in keys))
 
-    def will_wait(self, tasks: Iterable[Try]) -> None:
+    def will_wait(self, tasks: Iterable[Task]) -> None:
         """Count URLs as waiting."""
         self.waiting.add(urls.key(urls.again_of(task.url) or task.url) for task in tasks)
 
@@ -101,7 +101,7 @@ class Links:
             for task in self._insist(part, self._is_lost):
                 yield Finding("lost-link", task.url, "it is in scope, but neither settled nor waiting", (task,))
 
-    def _not_waiting(self) -> Iterator[Try]:
+    def _not_waiting(self) -> Iterator[Task]:
         last, is_full = "", False
         for task in self.found.unsettled(self.scene.store):
             if urls.host(task.url) != last:
@@ -115,7 +115,7 @@ class Links:
         most = self.scene.settings.max_per_host
         return most is not None and self.scene.store.kept(host) >= most
 
-    def _is_lost(self, task: Try) -> bool:
+    def _is_lost(self, task: Task) -> bool:
         """Whether a URL does not wait, and by new listings is not settled."""
         host, key = urls.host(task.url), urls.key(task.url)
         if key in self.waiting:
@@ -131,14 +131,14 @@ class Links:
 
     # ---- htmls without a record
 
-    def strays(self) -> Iterator[Finding]:
+    def misrouted(self) -> Iterator[Finding]:
         """Htmls whose URLs do not wait and have no record: nobody would ever finish them."""
-        rows = self._strays.execute("SELECT host, key FROM stray")
-        for part in in_parts(filter(self._is_stray, rows), PART):
-            for host, key in self._insist(part, self._is_stray):
+        rows = self._misrouted.execute("SELECT host, key FROM stray")
+        for part in in_parts(filter(self._is_misrouted, rows), PART):
+            for host, key in self._insist(part, self._is_misrouted):
                 yield Finding("stray-html", f"htmls/{host}/{key}", "it has no record, and its URL does not wait")
 
-    def _is_stray(self, row: tuple[str, str]) -> bool:
+    def _is_misrouted(self, row: tuple[str, str]) -> bool:
         place = "/".join(row)
         if row[1] in self.waiting:
             self.scene.harmless["htmls of URLs that wait"] += 1

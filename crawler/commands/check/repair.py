@@ -16,7 +16,7 @@ from crawler.commands import status
 from crawler.commands.check.findings import Finding, Scene, look
 from crawler.errors import Busy
 from crawler.fleet.control import LITTER
-from crawler.fleet.heartbeats import END, Pulse, read_counters
+from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import Frontier
@@ -95,25 +95,25 @@ def fold(files: Files, clock: float) -> int:
     """
     counters = read_counters(files)
     _drop(files, {id for found in counters for id in found.get("folded", ())})  # left by one that was cut off
-    past = [found for found in counters if _is_past(files, found["pulse"], clock)]
+    past = [found for found in counters if _is_past(files, found["heartbeat"], clock)]
     if len(past) <= MANY:
         return 0
     sums = status.totals(past)
     facts = {**sums, "busiest": sums["busiest"].most_common(10)}
-    ids = {found["pulse"].id for found in past}
+    ids = {found["heartbeat"].id for found in past}
     for _ in range(2):
-        sum_of = Pulse(f"past-{secrets.token_hex(4)}", 1, END)
+        sum_of = Heartbeat(f"past-{secrets.token_hex(4)}", 1, END)
         files.put(sum_of.name, to_json({"id": sum_of.id, **facts, "folded": sorted(ids)}))
         _drop(files, ids)
         ids = {sum_of.id}
     return len(past)
 
 
-def _is_past(files: Files, pulse: Pulse, clock: float) -> bool:
-    return pulse.mark == END and clock - (files.written(pulse.name) or clock) > LITTER
+def _is_past(files: Files, heartbeat: Heartbeat, clock: float) -> bool:
+    return heartbeat.mark == END and clock - (files.written(heartbeat.name) or clock) > LITTER
 
 
 def _drop(files: Files, ids: set[str]) -> None:
-    for pulse in filter(None, map(Pulse.of, files.names("workers"))):
-        if pulse.id in ids:
-            files.drop(pulse.name)
+    for heartbeat in filter(None, map(Heartbeat.of, files.names("workers"))):
+        if heartbeat.id in ids:
+            files.drop(heartbeat.name)

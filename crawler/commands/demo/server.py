@@ -67,7 +67,7 @@ def parse(head: bytes) -> Asked | None:
     return Asked(host, match[3].decode("ascii"), match[1] == b"GET", b"close" in wish, squeeze)
 
 
-def spell(asked: Asked, answer: Answer) -> bytes:
+def normalize(asked: Asked, answer: Answer) -> bytes:
     """An answer's bytes, for the request at hand."""
     body, headers = answer.body, dict(answer.headers)
     if answer.squeeze and asked.squeeze:
@@ -133,7 +133,7 @@ class Conversation(asyncio.Protocol):
         self._go_on()
 
     def _send(self, start: float, asked: Asked, answer: Answer) -> None:
-        data = spell(asked, answer)
+        data = normalize(asked, answer)
         # Noted before it is sent: who has the answer finds it in the log, and no gap looks too short.
         self.note(Request(start, time.monotonic(), asked.host, asked.path, answer.status))
         self.transport.write(data)

@@ -62,7 +62,7 @@ class Lobby:
         self._lives: dict[str, Life] = {}
         self._beat = beat
         self._over = Event()
-        self._pulse = Thread(target=self._live, daemon=True)
+        self._heartbeat = Thread(target=self._live, daemon=True)
 
     def enter(self) -> None:
         """Make our folder and begin to give signs of life."""
@@ -78,14 +78,14 @@ class Lobby:
             except StoreAway:  # the last doctor to leave removes the lobby, perhaps just now
                 if not left:
                     raise
-        self._pulse.start()
+        self._heartbeat.start()
         self.look()
 
     def leave(self) -> None:
         """Remove what we made, what killed doctors left, and the lobby if nobody else is in it."""
         self._over.set()
-        if self._pulse.ident:
-            self._pulse.join(STILL)
+        if self._heartbeat.ident:
+            self._heartbeat.join(STILL)
         for id in [*self._dead(), self.me]:
             self._remove(id)
         with suppress(OSError):

@@ -9,7 +9,7 @@ from typing import Any
 
 from crawler.commands.export.formats import Row
 from crawler.store.records import from_utc, utc
-from crawler.store.store import Store, StoredPage
+from crawler.store.store import Page, Store
 
 COLUMNS = {
     "url": "text",
@@ -73,14 +73,14 @@ def row(store: Store, wanted: Selection, place: Place) -> Row | None:
     return _row(store, page, wanted.html) if page and _is_wanted(page, wanted) else None
 
 
-def _is_wanted(page: StoredPage, wanted: Selection) -> bool:
+def _is_wanted(page: Page, wanted: Selection) -> bool:
     fetched = str(page.record.get("fetched") or "")
     if fetched < wanted.first or (wanted.last and not "" < fetched < wanted.last):
         return False
     return not wanted.match or re.search(wanted.match, page.url) is not None
 
 
-def _row(store: Store, page: StoredPage, with_html: bool) -> Row:
+def _row(store: Store, page: Page, with_html: bool) -> Row:
     """What a record tells, in types that a table can rely on: it may have been made by hand."""
     text = store.html(page.url) if with_html else None
     made = {

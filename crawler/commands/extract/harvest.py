@@ -12,7 +12,7 @@ from crawler.commands.extract import tree as trees
 from crawler.commands.extract.pool import Hand, Part
 from crawler.commands.extract.rules import PAGE, URL, Column, Rules
 from crawler.commands.extract.tree import TooMuch, Tree
-from crawler.store.store import Store, StoredPage
+from crawler.store.store import Page, Store
 from crawler.terminal import many
 from crawler.web import urls
 from crawler.web.page import Unreadable
@@ -137,7 +137,7 @@ def read_part(root: Path, rules: Rules, show: bool, part: Part, hand: Hand) -> H
     return found
 
 
-def _is_wanted(page: StoredPage, name: str, rules: Rules, hand: Hand) -> bool:
+def _is_wanted(page: Page, name: str, rules: Rules, hand: Hand) -> bool:
     hand.take(name, page.url)  # a user's regex, on a stranger's URL
     try:
         return rules.admits(page.url)
@@ -180,7 +180,7 @@ class _Look:
         self.tree, self.rules, self.url, self.hand = tree, rules, url, hand
         has_links = any(column.type == "url" for column in rules.columns)
         base = tree.first(tree.page, "base[href]") if has_links else None
-        self.base = (urls.spell(tree.attribute(base, "href") or "", url, ()) if base is not None else None) or url
+        self.base = (urls.normalize(tree.attribute(base, "href") or "", url, ()) if base is not None else None) or url
 
     def row(self, node: Any) -> Row:
         """The row that an element is."""

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from crawler import errors
-from crawler.crawl.scoreboard import Slate
+from crawler.crawl.scoreboard import Scoreboard
 from crawler.errors import CrawlerError
 
 LOT = 200  # pages of a part
@@ -55,13 +55,13 @@ Result = TypeVar("Result", bound=Found)
 class Hand:
     """What a reader has in hand, where its parent sees it: the name and URL of a page, and a number within it."""
 
-    def __init__(self, slate: Slate, numbers: Any, row: int) -> None:
-        self._slate, self._numbers, self._row = slate, numbers, row
+    def __init__(self, scoreboard: Scoreboard, numbers: Any, row: int) -> None:
+        self._scoreboard, self._numbers, self._row = scoreboard, numbers, row
 
     def take(self, name: str, url: str) -> None:
         """From now on it is this page that takes so long; not before it is read, which a mount may hold up."""
         self._numbers[self._row] = -1
-        self._slate.fly(self._row, 0, f"{name} {url}")
+        self._scoreboard.set_in_flight(self._row, 0, f"{name} {url}")
 
     def at(self, number: int) -> None:
         """Say which part of the work on it is begun."""
@@ -69,7 +69,7 @@ class Hand:
 
     def drop(self) -> None:
         """The page is done."""
-        self._slate.fly(self._row, 0, "")
+        self._scoreboard.set_in_flight(self._row, 0, "")
 
 
 def parts(names: Iterable[str]) -> Iterator[Part]:
@@ -93,7 +93,7 @@ class _Reader(Generic[Result]):
 
     def __init__(self, readers: Readers[Result], row: int) -> None:
         self.row = row
-        initial = (os.getpid(), readers.slate, readers.numbers, row)
+        initial = (os.getpid(), readers.scoreboard, readers.numbers, row)
         self.pool = ProcessPoolExecutor(1, mp_context=readers.context, initializer=_be_a_reader, initargs=initial)
         self.place: _Place[Result] | None = None
         self.future: Future[Result] | None = None
@@ -119,7 +119,7 @@ class Readers(Generic[Result]):
     def __init__(self, count: int, read: Callable[[Part, Hand], Result], told: Callable[[str, int], None]) -> None:
         self.count, self._read, self._told = count, read, told
         self.context = multiprocessing.get_context("spawn")
-        self.slate = Slate(self.context, count, 1)
+        self.scoreboard = Scoreboard(self.context, count, 1)
         self.numbers = self.context.RawArray("i", count)
         self._readers: dict[int, _Reader[Result]] = {}
         self._deaths: Counter[str] = Counter()
@@ -160,7 +160,7 @@ class Readers(Generic[Result]):
         row = next((row for row in range(self.count) if row not in self._readers), None)
         if row is None:
             return None
-        self.slate.fly(row, 0, "")
+        self.scoreboard.set_in_flight(row, 0, "")
         self._readers[row] = _Reader(self, row)
         return self._readers[row]
 
@@ -184,13 +184,13 @@ class Readers(Generic[Result]):
         try:
             found = future.result()
         except BrokenProcessPool:
-            self._bury(reader, place)
+            self._mark_dead(reader, place)
         else:
             place.found.append(found)
             place.part = found.rest
 
     def _look_at(self, reader: _Reader[Result], passed: float) -> None:
-        line = "".join(self.slate.flying(reader.row))
+        line = "".join(self.scoreboard.in_flight(reader.row))
         if line != reader.line:
             reader.line, reader.took, reader.is_told = line, 0.0, False
         reader.took += passed
@@ -203,9 +203,9 @@ class Readers(Generic[Result]):
             reader.is_doomed = True
             reader.kill()
 
-    def _bury(self, reader: _Reader[Result], place: _Place[Result]) -> None:
+    def _mark_dead(self, reader: _Reader[Result], place: _Place[Result]) -> None:
         """Have its part read again by another, without the page that it had in hand if that is to blame."""
-        name, _, url = "".join(self.slate.flying(reader.row)).partition(" ")
+        name, _, url = "".join(self.scoreboard.in_flight(reader.row)).partition(" ")
         reader.pool.shutdown()
         del self._readers[reader.row]
         self._deaths[name] += 1
@@ -227,7 +227,7 @@ class Readers(Generic[Result]):
 _hand: Hand | None = None
 
 
-def _be_a_reader(parent: int, slate: Slate, numbers: Any, row: int) -> None:
+def _be_a_reader(parent: int, scoreboard: Scoreboard, numbers: Any, row: int) -> None:
     """Make a pool process a reader: it dies with its parent, and leaves signals to it."""
     global _hand
     with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id must do
@@ -237,7 +237,7 @@ def _be_a_reader(parent: int, slate: Slate, numbers: Any, row: int) -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    _hand = Hand(slate, numbers, row)
+    _hand = Hand(scoreboard, numbers, row)
 
 
 def _work(read: Callable[[Part, Hand], Result], part: Part) -> Result:

@@ -114,10 +114,10 @@ def _moment(found: str, column: Column) -> datetime:
 
 
 def _url(found: str, column: Column, base: str) -> str:
-    spelled = urls.spell(found, base)
-    if spelled is None:
+    normalized = urls.normalize(found, base)
+    if normalized is None:
         raise ValueError("no http or https URL")
-    return spelled
+    return normalized
 
 
 TYPES: dict[str, Callable[[str, Column, str], Any]] = {
@@ -217,8 +217,8 @@ def _stop_at_strangers(given: Mapping[Any, Any], known: Collection[str], where: 
 def _host(value: Any) -> str:
     """A pattern of hosts, or a host in its one spelling."""
     given = text(value).lower()
-    spelled = None if set("*?[") & set(given) else urls.spell(f"http://{given}/")
-    return urls.host(spelled) if spelled else line(given)
+    normalized = None if set("*?[") & set(given) else urls.normalize(f"http://{given}/")
+    return urls.host(normalized) if normalized else line(given)
 
 
 def _pattern(value: Any) -> re.Pattern[str]:

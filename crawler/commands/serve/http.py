@@ -108,7 +108,7 @@ def is_ours(host: str, names: frozenset[str]) -> bool:
     return name in names or name.endswith(".localhost")
 
 
-def spell(answer: Answer, asked: Asked | None) -> bytes:
+def normalize(answer: Answer, asked: Asked | None) -> bytes:
     """An answer's bytes, for the request at hand."""
     fields = {
         **HEADERS,
@@ -152,9 +152,9 @@ class Server:
             head = await reader.readuntil(b"\r\n\r\n")
         asked = parse(head, self._names)
         if isinstance(asked, Answer):
-            writer.write(spell(asked, None))
+            writer.write(normalize(asked, None))
         else:
-            writer.write(spell(await self._give(asked), asked))
+            writer.write(normalize(await self._give(asked), asked))
         async with asyncio.timeout(TAKING):
             await writer.drain()
         return isinstance(asked, Asked) and not asked.close

@@ -59,8 +59,8 @@ def _families(found: Facts) -> Iterator[str]:
         yield _family(f"crawler_{noun}", "gauge", f"{noun.capitalize()} of the crawl by their state.", samples)
     wants = [({"what": kind}, float(want["workers"])) for kind, want in (found.get("wants") or {}).items()]
     yield _family("crawler_workers_wanting", "gauge", "Workers that wait for something before they ask.", wants)
-    flying = sum(worker.get("flying", 0) for worker in found.get("workers", ()) if worker["state"] == "alive")
-    yield _family("crawler_in_flight", "gauge", "URLs that are being asked.", [({}, float(flying))])
+    in_flight = sum(worker.get("in_flight", 0) for worker in found.get("workers", ()) if worker["state"] == "alive")
+    yield _family("crawler_in_flight", "gauge", "URLs that are being asked.", [({}, float(in_flight))])
     for noun, free in (found.get("free") or {}).items():
         samples = [] if free is None else [({}, float(free))]
         yield _family(f"crawler_store_free_{noun}", "gauge", f"Free {noun} of the store.", samples)

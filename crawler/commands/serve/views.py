@@ -167,7 +167,7 @@ class Views:
         given = query.get("url", "").strip()
         if urls.is_safe(given) and (self.store.record(given) or self.store.refusal(given)):
             return given
-        url = urls.spell(given, tracking=self.store.settings().tracking)
+        url = urls.normalize(given, tracking=self.store.settings().tracking)
         if url is None:
             raise UsageError(f"{given[:LONGEST]!r} is no URL of a store: {urls.why_not(given)}")
         return url

@@ -203,7 +203,7 @@ def pace(host: Facts) -> tuple[str, str, str]:
 
 def member(name: str, facts: Facts) -> Row:
     """The row of a machine or a worker."""
-    numbers = (f"{facts[what]:,}" for what in ("pages", "waiting", "flying", "shards"))
+    numbers = (f"{facts[what]:,}" for what in ("pages", "waiting", "in_flight", "shards"))
     cells = (printable(name), f"{facts['rate']:,.1f}", as_time(facts["age"]), facts["state"], *numbers)
     return cells, COLOURS.get(facts["state"], YELLOW)
 

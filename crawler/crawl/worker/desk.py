@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Slate
+from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Scoreboard
 from crawler.crawl.worker import pauses
 from crawler.crawl.worker.pauses import Want
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
@@ -23,19 +23,20 @@ from crawler.fleet.shards import Shards
 from crawler.frontier.frontier import Frontier, in_parts, to_lines
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Host
+from crawler.frontier.task import Task
 from crawler.frontier.waiting import PAUSE, TURN, Survey
 from crawler.settings import Settings
 from crawler.store.mount import Draft
 from crawler.store.records import depth_of, to_json, utc
 from crawler.store.store import Store
 from crawler.web import urls
-from crawler.web.page import Failure, Try
+from crawler.web.page import Failure
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
 COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
 AT_ONCE = 8  # files or folders that a flush writes or syncs at a time; more cost more to share out than they gain
 RETRY = 0.5  # seconds until what the store could not do is tried again
-OVER, STOPPED, LIMIT, BURIED = "over", "stopped", "limit", "buried"  # how a worker ends
+OVER, STOPPED, LIMIT, MARKED_DEAD = "over", "stopped", "limit", "buried"  # how a worker ends
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -50,7 +51,7 @@ class Stopped(Exception):
 class Done:
     """A page whose html is kept and whose links are queued: what is left is its record."""
 
-    task: Try
+    task: Task
     record: dict[str, Any]
     bytes: int
 
@@ -58,20 +59,22 @@ class Done:
 class Desk:
     """A worker's desk: visitors come to it from all sides, the housekeeper flushes it."""
 
-    def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+    ) -> None:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
-        self.slate, self.row, self.machine, self.threads = slate, row, machine, slate.threads
+        self.scoreboard, self.row, self.machine, self.threads = scoreboard, row, machine, scoreboard.threads
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
         self.frontier = Frontier(self.files, settings, self._share_out, seeds.refresh)
         self.table = self.frontier.table
-        self.shards = Shards(self.files, settings, slate.workers)
+        self.shards = Shards(self.files, settings, scoreboard.workers)
         self.frontier.is_sure = self.shards.is_sure
         self.closed = self.paused = False
         self.outcome: str | None = None
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
-        self._descriptors = pauses.files_for(slate.threads)
-        self.files.places.hold = pauses.places_for(slate.threads)
+        self._descriptors = pauses.files_for(scoreboard.threads)
+        self.files.places.hold = pauses.places_for(scoreboard.threads)
         self._taking = threading.Lock()  # to look whether one may take, and to take
         lock = threading.RLock()  # only who watches the clock asks the table meanwhile: all visitors come by here
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
@@ -83,13 +86,13 @@ class Desk:
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
-        self._base = {name: slate.get(row, name) for name in COUNTED}
+        self._base = {name: scoreboard.get(row, name) for name in COUNTED}
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
         self._complaints = 0
         self._unsynced: set[str] = set()
         self._wants: dict[str, Want] = {}
         for kind in WANTS:
-            slate.want(row, kind, "")  # of a worker that died in this row
+            scoreboard.want(row, kind, "")  # of a worker that died in this row
         self.let_go: Callable[[], None] = lambda: None  # closes what is open only to save time
         self.look_around: Callable[[], None] = lambda: None  # sees to where this process runs
         self._sure = True
@@ -97,20 +100,20 @@ class Desk:
         self._rate, self._minutes = Rate(time.monotonic()), Minutes(time.monotonic())
         self.survey = Survey(self.table, settings)
 
-    def take(self, visitor: int) -> tuple[Try, Host] | None:
+    def take(self, visitor: int) -> tuple[Task, Host] | None:
         """1. The next URL that is due, or None after a short wait."""
         told = self._told
         with self._taking:
             must_wait = self.paused or self._must_wait()
             taken = None if must_wait else self.frontier.take()
-            self._show_flying()
+            self._show_in_flight()
         if taken is None:
             self._wait_for_news(must_wait, told)
             return None
         if self._asleep:
             self._tell()  # there may be more
         task = taken[0]
-        self.slate.fly(self.row, visitor, to_lines([task]).decode().strip())
+        self.scoreboard.set_in_flight(self.row, visitor, to_lines([task]).decode().strip())
         return taken
 
     def _wait_for_news(self, must_wait: bool, told: int) -> None:
@@ -135,7 +138,7 @@ class Desk:
 
     def _must_wait(self) -> bool:
         """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
-        if self.outcome or self._wants or not self._is_sure() or self.slate.draining:
+        if self.outcome or self._wants or not self._is_sure() or self.scoreboard.draining:
             return True
         return self.table.taken >= 2 * self.threads or self._limit_is_near()
 
@@ -143,7 +146,7 @@ class Desk:
         """Whether nobody can believe us dead yet; a mount that hangs is no error, so it is said here."""
         sure = self.shards.is_sure()
         if not sure and self._sure:
-            half = self.settings.patience / 2
+            half = self.settings.dead_after / 2
             log.warning("pausing: no sign of life could be given for %.0f s; is the mount hanging?", half)
         elif sure and not self._sure:
             log.warning("going on: the store takes signs of life again")
@@ -157,17 +160,20 @@ class Desk:
 
     def _limit_is_near(self) -> bool:
         """Announce one more page before counting, so that two workers who look at once both see both."""
-        if self.settings.limit is None:
+        if self.settings.max_pages is None:
             return False
-        self.slate.set(self.row, "flying", self.table.taken + 1)
-        return self._elsewhere + self.slate.total("pages") + self.slate.total("flying") > self.settings.limit
+        self.scoreboard.set(self.row, "in_flight", self.table.taken + 1)
+        return (
+            self._elsewhere + self.scoreboard.total("pages") + self.scoreboard.total("in_flight")
+            > self.settings.max_pages
+        )
 
-    def _show_flying(self) -> None:
-        self.slate.set(self.row, "flying", self.table.taken)
+    def _show_in_flight(self) -> None:
+        self.scoreboard.set(self.row, "in_flight", self.table.taken)
 
-    def landed(self, visitor: int) -> None:
+    def finished(self, visitor: int) -> None:
         """A visitor has nothing in hand."""
-        self.slate.fly(self.row, visitor, "")
+        self.scoreboard.set_in_flight(self.row, visitor, "")
         if self._scouted:
             with self._news:
                 self._clock.notify()  # its host has a new time: the watch must be set again
@@ -180,7 +186,7 @@ class Desk:
             if len(self._done) >= self.threads:
                 self._full.set()
 
-    def again(self, task: Try, failure: Failure) -> None:
+    def again(self, task: Task, failure: Failure) -> None:
         """A URL will be asked again, later."""
         self.frontier.hand_over([task])
         self.count("retries")
@@ -193,18 +199,18 @@ class Desk:
         }
         log.log(self._loudness(task), "again later: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
 
-    def dismiss(self, task: Try) -> None:
+    def dismiss(self, task: Task) -> None:
         """A URL has brought what it was asked for, and leaves the frontier without a record: an errand."""
         self.table.settle([task], kept=False, links=False)
 
-    def leave_out(self, task: Try) -> None:
+    def leave_out(self, task: Task) -> None:
         """A URL is not asked, as the settings are now; it leaves the frontier, and a rehydration brings it back."""
         self.table.leave_out(task.url)
         log.info("left out: %s", task.url, extra={"event": "cut", "url": task.url})
 
-    def refuse(self, task: Try, failure: Failure) -> None:
+    def refuse(self, task: Task, failure: Failure) -> None:
         """A URL is refused for good."""
-        self.insist(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
+        self.retry_until_store_answers(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
             self._refusals[failure.reason] += 1
@@ -213,30 +219,32 @@ class Desk:
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
         log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
 
-    def ask_again(self, errand: Try, url: str, refusal: dict[str, Any] | None) -> None:
+    def ask_again(self, errand: Task, url: str, refusal: dict[str, Any] | None) -> None:
         """A refusal is taken back, and its URL waits again; the errand to do so is there until it does."""
-        if self.insist(self.store.take_back, url) and refusal:
+        if self.retry_until_store_answers(self.store.take_back, url) and refusal:
             with self.table.lock:
                 self._refusals[str(refusal.get("reason"))] -= 1
-        if self.insist(self.store.record, url) is None:
-            self.frontier.ask_again(Try(url, errand.depth, hops=errand.hops))
+        if self.retry_until_store_answers(self.store.record, url) is None:
+            self.frontier.ask_again(Task(url, errand.depth, hops=errand.hops))
         self.dismiss(errand)
 
-    def _loudness(self, task: Try) -> int:
+    def _loudness(self, task: Task) -> int:
         """A seed that fails while there is no page at all is worth a word to somebody who waits."""
         if task.depth or self._counters["pages"] or self._complaints >= COMPLAINTS:
             return logging.INFO
         self._complaints += 1
         return logging.WARNING
 
-    def insist(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+    def retry_until_store_answers(
+        self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
+    ) -> Result:
         """Ask the store until it answers: a mount that is away is never the fault of a page."""
         while True:
             try:
                 return call(*args, **kwargs)
             except (StoreAway, DiskFull) as error:
                 self._bear(error)
-                if self.closed or self.slate.draining:
+                if self.closed or self.scoreboard.draining:
                     raise Stopped from error
 
     def _bear(self, error: StoreAway | DiskFull) -> None:
@@ -257,7 +265,7 @@ class Desk:
             known = self._wants.setdefault(want.kind, want)
             known.seen = want.seen
             known.stuck_since = known.stuck_since or want.stuck_since
-            self.slate.want(self.row, want.kind, known.sentence)
+            self.scoreboard.want(self.row, want.kind, known.sentence)
 
     def _has_room(self) -> bool:
         """Whether there is room again: by the numbers, with some to spare, and by a write that succeeds."""
@@ -269,13 +277,13 @@ class Desk:
         self.files.places.let_go()
         return pauses.can_open(self._descriptors)
 
-    def be_equipped(self) -> None:
+    def check_descriptors(self) -> None:
         """Go no further if this process can open no files: then it is no fault of a page that it could not be had.
 
         Others may have closed some in the meantime, so more than one must be left.
         """
         if not pauses.can_open(self._descriptors):
-            why = "too many files are open to ask anybody; raise `ulimit -n`, or run with fewer --threads"
+            why = "too many files are open to ask anybody; raise `ulimit -n`, or run with fewer --concurrency"
             self.wait_for(Want(FILES, why, self._can_open))
             raise Stopped
 
@@ -288,7 +296,7 @@ class Desk:
         """Add to a counter that the supervisor sees."""
         with self.table.lock:
             self._counters[name] += more
-            self.slate.set(self.row, name, self._base[name] + self._counters[name])
+            self.scoreboard.set(self.row, name, self._base[name] + self._counters[name])
 
     # ---- for the housekeeper
 
@@ -309,12 +317,12 @@ class Desk:
             with self._settling:
                 self._done = done + self._done
             raise
-        self.slate.set(self.row, "sent", self.frontier.sent)
+        self.scoreboard.set(self.row, "sent", self.frontier.sent)
         self._settle(done)
         if done:
             self.shards.trace.note(self.counters())
         with self._taking:  # or it would hide the page that a visitor has just announced there
-            self._show_flying()
+            self._show_in_flight()
         self._tell()
         with self._news:
             self._clock.notify()
@@ -375,8 +383,8 @@ class Desk:
             rate = self._rate.note(pages, time.monotonic())
             minutes = self._minutes.note((pages, self.table.waiting), time.monotonic())
         survey = self.survey.facts(next(iter(self._wants), PAUSE if self.paused else TURN), afresh)
-        self.slate.set(self.row, "waiting", self.table.waiting)
-        self.slate.set(self.row, "hosts", survey["hosts"])
+        self.scoreboard.set(self.row, "waiting", self.table.waiting)
+        self.scoreboard.set(self.row, "hosts", survey["hosts"])
         return {
             "id": self.files.me,
             "machine": self.machine,
@@ -388,12 +396,12 @@ class Desk:
             "refusals": refusals,
             "rate": rate,
             "waiting": self.table.waiting,
-            "flying": self.table.taken,
+            "in_flight": self.table.taken,
             "cut": self.table.cut,
             "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
             "wants": {kind: want.sentence for kind, want in list(self._wants.items())},
-            "unheeded": self.slate.unheeded,
+            "unheeded": self.scoreboard.unheeded,
             "minutes": minutes,
             **survey,
         }

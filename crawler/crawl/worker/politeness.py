@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from crawler.web import reasons
-from crawler.web.page import Failure, Page
+from crawler.web.page import Failure, Fetched
 
 STRAINED = frozenset({"http-429", "http-503", "timeout", "connect"})
 LEAST = 0.1  # what is doubled where there is no delay
@@ -23,7 +23,7 @@ class Pace:
     due: float
 
 
-def next_pace(strain: float, answer: Page | Failure, delay: float, now: float, dice: float) -> Pace:
+def next_pace(strain: float, answer: Fetched | Failure, delay: float, now: float, dice: float) -> Pace:
     """The pace after an answer: `delay` from its end, doubled for each sign of strain, or what Retry-After says.
 
     `dice` is a number from 0 to 1 that keeps machines from asking in step.
@@ -38,9 +38,9 @@ def next_pace(strain: float, answer: Page | Failure, delay: float, now: float, d
     return Pace(strain, now + wait)
 
 
-def _strain_of(answer: Page | Failure) -> float:
+def _strain_of(answer: Fetched | Failure) -> float:
     """How much an answer adds to a host's strain: a doubling for a sign of it, and less than nothing if all is well."""
-    if isinstance(answer, Page) or not reasons.look_up(answer.reason).again:
+    if isinstance(answer, Fetched) or not reasons.look_up(answer.reason).again:
         return -EASE
     return 1.0 if answer.reason in STRAINED else FAILED
 

@@ -22,11 +22,12 @@ from crawler import settings as config
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.desk import Desk
 from crawler.frontier.scope import Seeds
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.records import from_utc
 from crawler.store.store import Robots
 from crawler.web import reasons, urls
-from crawler.web.page import REDIRECTS, Failure, Page, Try
+from crawler.web.page import REDIRECTS, Failure, Fetched
 from crawler.web.robots import Rules
 
 REMEMBERED = 2000  # hosts whose rules are kept in memory
@@ -72,10 +73,10 @@ class Step:
         return max(1.0, min(waited / 4, 60.0)) if waited < HOUR else 0.0
 
 
-class Permits:
+class RobotsCache:
     """The rules of the hosts that a worker asks, and how it comes by them."""
 
-    def __init__(self, desk: Desk, seeds: Seeds, get: Callable[[str], Page | Failure]) -> None:
+    def __init__(self, desk: Desk, seeds: Seeds, get: Callable[[str], Fetched | Failure]) -> None:
         self.desk, self.store, self.frontier, self.seeds = desk, desk.store, desk.frontier, seeds
         self._get = get  # asks for a robots.txt
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
@@ -89,7 +90,7 @@ class Permits:
         """The settings as they are now."""
         return self.desk.settings
 
-    def of(self, task: Try) -> Rules | Down | None:
+    def of(self, task: Task) -> Rules | Down | None:
         """The rules of a URL's host; None if its robots.txt is to be asked for first."""
         if not self.settings.robots:
             return FREELY
@@ -101,13 +102,13 @@ class Permits:
             return rules
         return None if is_under_way else self._look_up(task, host)
 
-    def _look_up(self, task: Try, host: str) -> Rules | Down | None:
+    def _look_up(self, task: Task, host: str) -> Rules | Down | None:
         stored = self._stored(host)
         return self._remember(task, host, stored) if stored else None
 
     def _stored(self, host: str) -> Robots | None:
         """A host's robots.txt as the store has it, if it is not too old to go by."""
-        stored = self.desk.insist(self.store.robots, host)
+        stored = self.desk.retry_until_store_answers(self.store.robots, host)
         if stored is None or stored.status in REDIRECTS or time.time() - stored.read > AGE:
             return None
         return stored
@@ -123,13 +124,13 @@ class Permits:
         """Whether a host's robots.txt was asked for and could not be had yet."""
         return host in self._steps or host in self._failed
 
-    def ask(self, task: Try) -> Page | Failure | float:
+    def ask(self, task: Task) -> Fetched | Failure | float:
         """Ask for robots.txt, or where it has led, in the turn of a URL; or seconds to wait until an errand is done.
 
         A failure is the URL's too: no answer, no page. Unless there is an old copy, which is better than none.
         """
         host = urls.host(task.url)
-        home = urls.spell("/robots.txt", urls.bare(task.url)) or task.url
+        home = urls.normalize("/robots.txt", urls.bare(task.url)) or task.url
         with self._lock:
             step = self._steps.get(host, Step(home))
         if step.sent:
@@ -138,16 +139,16 @@ class Permits:
             if rules or wait:
                 return wait
         answer = self._get(home if step.sent else step.url)
-        if isinstance(answer, Page) and answer.location is not None:
+        if isinstance(answer, Fetched) and answer.location is not None:
             step = replace(step, url=answer.url, hops=step.hops + 1)
             return self._go_on(task, host, step, answer)
         return self._take(task, host, answer)
 
-    def _go_on(self, task: Try, host: str, step: Step, answer: Page) -> Page | Failure:
+    def _go_on(self, task: Task, host: str, step: Step, answer: Fetched) -> Fetched | Failure:
         """Follow a redirect: on the same host in its next turn, elsewhere by an errand."""
         target = _target(answer.location or "", step.url, host)
         if target is None or step.hops > HOPS:
-            return self._take(task, host, Page(answer.url, 404))  # it says no more than no file does
+            return self._take(task, host, Fetched(answer.url, 404))  # it says no more than no file does
         self.leave_a_trace(host, answer.status)
         if urls.host(target) == host:
             self._note(self._steps, host, Step(target, step.hops))
@@ -158,42 +159,42 @@ class Permits:
 
     def leave_a_trace(self, host: str, status: int = 302) -> None:
         """Whoever has this host after us must see that it was asked, though there are no rules to show for it yet."""
-        if self.desk.insist(self.store.robots, host) is None:
-            self.desk.insist(self.store.put_robots, host, Robots(time.time(), status, b""))
+        if self.desk.retry_until_store_answers(self.store.robots, host) is None:
+            self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
 
-    def _errand(self, task: Try, target: str, host: str, hops: int) -> Try:
-        return Try(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, hops=hops)
+    def _errand(self, task: Task, target: str, host: str, hops: int) -> Task:
+        return Task(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, hops=hops)
 
-    def deliver(self, task: Try, answer: Page | Failure) -> None:
+    def deliver(self, task: Task, answer: Fetched | Failure) -> None:
         """Leave what an errand brought in the other host's robots.txt; or send it on, if that is elsewhere again."""
         host = urls.errand_of(task.url) or ""
-        location = answer.location if isinstance(answer, Page) else None
+        location = answer.location if isinstance(answer, Fetched) else None
         target = _target(location, urls.bare(task.url), host) if location else None
         if target and task.hops < HOPS:
             self.frontier.hand_over([self._errand(task, target, host, task.hops + 1)])
         else:
-            found = Page(task.url, 404) if location else _without_rules(answer)
-            self.desk.insist(self.store.put_robots, host, self._found(host, found))
+            found = Fetched(task.url, 404) if location else _without_rules(answer)
+            self.desk.retry_until_store_answers(self.store.put_robots, host, self._found(host, found))
 
-    def _found(self, host: str, found: Page | Failure) -> Robots:
-        if isinstance(found, Page):
+    def _found(self, host: str, found: Fetched | Failure) -> Robots:
+        if isinstance(found, Fetched):
             return Robots(time.time(), found.status, found.body)
         return self._old_copy(host) or Robots(time.time(), UNREACHABLE, b"")
 
-    def is_delivered(self, task: Try) -> bool:
+    def is_delivered(self, task: Task) -> bool:
         """Whether what an errand is sent for is there: it may have been sent twice, by two owners or after an hour."""
         return self._stored(urls.errand_of(task.url) or "") is not None
 
-    def _take(self, task: Try, host: str, answer: Page | Failure) -> Page | Failure:
+    def _take(self, task: Task, host: str, answer: Fetched | Failure) -> Fetched | Failure:
         found = _without_rules(answer)
         if isinstance(found, Failure):
             return self._no_answer(task, host, found)
         robots = Robots(time.time(), found.status, found.body)
-        self.desk.insist(self.store.put_robots, host, robots)
+        self.desk.retry_until_store_answers(self.store.put_robots, host, robots)
         self._remember(task, host, robots)
         return found
 
-    def _no_answer(self, task: Try, host: str, answer: Failure) -> Failure:
+    def _no_answer(self, task: Task, host: str, answer: Failure) -> Failure:
         """After as many tries as a URL has, the host is given up: its other URLs are refused without asking.
 
         Between them it is left alone for as long as a URL: each of its URLs would ask at once, and all be refused soon.
@@ -214,7 +215,7 @@ class Permits:
 
     def _old_copy(self, host: str) -> Robots | None:
         """What there is to go by for an hour where no newer robots.txt can be had."""
-        old = self.desk.insist(self.store.robots, host)
+        old = self.desk.retry_until_store_answers(self.store.robots, host)
         has_rules = old is not None and old.status < 500 and old.status not in REDIRECTS
         return replace(old, read=time.time() - AGE + HOUR) if old and has_rules else None
 
@@ -229,11 +230,11 @@ class Permits:
                 del self._rules[host]
                 self._weight -= rules.weight
                 self._failed.pop(host, None)
-        stored = self.desk.insist(self.store.robots, host)
+        stored = self.desk.retry_until_store_answers(self.store.robots, host)
         if stored and stored.read < until:
-            self.desk.insist(self.store.drop_robots, host)
+            self.desk.retry_until_store_answers(self.store.drop_robots, host)
 
-    def _remember(self, task: Try, host: str, robots: Robots) -> Rules | Down:
+    def _remember(self, task: Task, host: str, robots: Robots) -> Rules | Down:
         """Keep the rules of a host, and hand over the sitemaps that they name: each time, for a kill may have come."""
         rules = self._read(task.url, robots)
         if isinstance(rules, Rules):
@@ -267,14 +268,14 @@ class Permits:
 
 def _target(location: str, base: str, host: str) -> str | None:
     """Where a redirect of a host's robots.txt leads; None where no errand could be sent: its line would be too long."""
-    target = urls.spell(location, base, ())
+    target = urls.normalize(location, base, ())
     return target if target and urls.is_safe(urls.as_errand(target, host, "0" * 8)) else None
 
 
-def _without_rules(answer: Page | Failure) -> Page | Failure:
+def _without_rules(answer: Fetched | Failure) -> Fetched | Failure:
     """What was answered to robots.txt: where nothing is there for us, a page without rules."""
-    if isinstance(answer, Page) or reasons.look_up(answer.reason).again:
+    if isinstance(answer, Fetched) or reasons.look_up(answer.reason).again:
         return answer
     if answer.reason.startswith("http-4"):
-        return Page(answer.url, int(answer.reason.removeprefix("http-")))
-    return Page(answer.url, 404) if answer.reason == "bad-redirect" else answer
+        return Fetched(answer.url, int(answer.reason.removeprefix("http-")))
+    return Fetched(answer.url, 404) if answer.reason == "bad-redirect" else answer

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 from crawler import settings as config
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import ROOM, TOLD, Slate
+from crawler.crawl.scoreboard import ROOM, TOLD, Scoreboard
 from crawler.crawl.worker import pauses
-from crawler.crawl.worker.desk import BURIED, LIMIT, OVER, RETRY, STOPPED, Desk, Stopped
+from crawler.crawl.worker.desk import LIMIT, MARKED_DEAD, OVER, RETRY, STOPPED, Desk, Stopped
 from crawler.crawl.worker.pauses import Want
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.control import PAUSE, STOP
@@ -32,8 +32,10 @@ GRACE = 5.0  # seconds that a worker which is told to stop waits for a store tha
 class House(Desk):
     """A desk and all that goes on behind it: one thread keeps house, another shows the pulse."""
 
-    def __init__(self, store: Store, settings: Settings, seeds: Seeds, slate: Slate, row: int, machine: str) -> None:
-        super().__init__(store, settings, seeds, slate, row, machine)
+    def __init__(
+        self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+    ) -> None:
+        super().__init__(store, settings, seeds, scoreboard, row, machine)
         self._leaving: set[int] = set()
         self._looked = self._listened = self._next_measure = 0.0
         self._heard = 0
@@ -48,16 +50,16 @@ class House(Desk):
     def keep(self) -> None:
         """Keep house until the end, then leave it in good order."""
         try:
-            self.insist(self.seeds.refresh)
-            self.insist(self._count_elsewhere)
-            self.insist(self.shards.beat, self.counters(), "")
+            self.retry_until_store_answers(self.seeds.refresh)
+            self.retry_until_store_answers(self._count_elsewhere)
+            self.retry_until_store_answers(self.shards.beat, self.counters(), "")
             self._heed()
-            self.insist(self._look_for_room)
+            self.retry_until_store_answers(self._look_for_room)
         except Stopped:
             self.closed = True
             return
-        pulse = threading.Thread(target=self._pulse, daemon=True, name="pulse")
-        pulse.start()
+        heartbeat = threading.Thread(target=self._heartbeat, daemon=True, name="heartbeat")
+        heartbeat.start()
         while not self._may_leave():
             if self.fault:
                 raise self.fault
@@ -68,18 +70,18 @@ class House(Desk):
             except StoreError as error:
                 self.fail(error)
         self.closed = True
-        pulse.join(self.settings.patience)
-        if self.outcome != BURIED:
+        heartbeat.join(self.settings.dead_after)
+        if self.outcome != MARKED_DEAD:
             self._leave()
 
     def _round(self) -> None:
         if os.getppid() != self._parent:
             os._exit(1)  # our supervisor is gone; where the kernel does not see to it, we do
-        if self.slate.edition != self._edition:
+        if self.scoreboard.edition != self._edition:
             self._adopt()
         self._flush_if_due()
         now = time.monotonic()
-        if now - self._looked > self._patience_to_look() and not self.outcome:
+        if now - self._looked > self._wait_before_look() and not self.outcome:
             self._look()
             self._looked = time.monotonic()
         self._listen(now)
@@ -92,7 +94,7 @@ class House(Desk):
 
     def _adopt(self) -> None:
         """Go by the settings that our supervisor hands out: crawl.yaml was edited."""
-        handed = self.slate.handed_out()
+        handed = self.scoreboard.handed_out()
         if handed is None:
             return
         edition, text = handed
@@ -103,15 +105,15 @@ class House(Desk):
         self._count_elsewhere()
         self._edition = edition
 
-    def _patience_to_look(self) -> float:
+    def _wait_before_look(self) -> float:
         """Idle workers look more often when all are idle, because then the end is near."""
         if not self._is_idle():
-            return self.settings.pulse
-        return ENDING if self._near_the_end() else self.settings.pulse
+            return self.settings.heartbeat
+        return ENDING if self._near_the_end() else self.settings.heartbeat
 
     def _listen(self, now: float) -> None:
         """If little waits, look at once for what another worker of this machine has left, perhaps for us."""
-        sent = self.slate.total("sent") - self.slate.get(self.row, "sent")
+        sent = self.scoreboard.total("sent") - self.scoreboard.get(self.row, "sent")
         is_hungry = self.table.waiting < 2 * self.threads
         if sent != self._heard and is_hungry and now - self._listened > QUICK and not self.outcome:
             self._heard, self._listened = sent, now
@@ -122,12 +124,12 @@ class House(Desk):
         old = time.monotonic() - self._first_done > lot
         # Where nothing else is known, the links of the page that waits are all that there may be to do.
         last = bool(self._done) and self.table.waiting <= len(self._done)
-        if self._full.is_set() or last or self.outcome or self.slate.draining or (old and self._is_unflushed()):
+        if self._full.is_set() or last or self.outcome or self.scoreboard.draining or (old and self._is_unflushed()):
             self.flush()
 
     def _look(self) -> None:
         """Look into the inboxes and at the other workers."""
-        beat = self.shards.pulse.beat
+        beat = self.shards.heartbeat.beat
         idle = self._is_idle()
         thorough = idle and self.shards.all_idle()
         self._read_inboxes(idle, thorough)
@@ -153,7 +155,7 @@ class House(Desk):
         new = set(unwanted) - self._leaving
         self.frontier.hold(new)
         self._leaving |= new
-        self.frontier.doors = self.shards.doors
+        self.frontier.inboxes = self.shards.inboxes
         if gained or new:
             log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(new))
         self._give_back({shard for shard in self._leaving if not self.table.in_flight(shard)})
@@ -186,13 +188,13 @@ class House(Desk):
 
     def _count_elsewhere(self) -> None:
         """With a page limit, the pages of other machines and of earlier runs count too."""
-        if self.settings.limit is not None:
+        if self.settings.max_pages is not None:
             found = read_counters(self.files)
             self._elsewhere = sum(worker.get("pages", 0) for worker in found if worker.get("machine") != self.machine)
 
     # ---- the pulse
 
-    def _pulse(self) -> None:
+    def _heartbeat(self) -> None:
         last = time.monotonic()
         while not self.closed:
             if time.monotonic() - last < self._rest_between_beats():
@@ -212,28 +214,28 @@ class House(Desk):
     def _rest_between_beats(self) -> float:
         """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
         if self.paused:
-            return self.settings.pulse
-        if self._vouched != self.shards.pulse.beat:
-            return max(self.settings.pulse, self.settings.patience / 4 if self._is_idle() else 0.0)
-        return ENDING if self._near_the_end() else self.settings.pulse
+            return self.settings.heartbeat
+        if self._vouched != self.shards.heartbeat.beat:
+            return max(self.settings.heartbeat, self.settings.dead_after / 4 if self._is_idle() else 0.0)
+        return ENDING if self._near_the_end() else self.settings.heartbeat
 
     def _near_the_end(self) -> bool:
         """Whether we have yet to say that we are idle, or all have."""
         if self.paused:
             return False
-        return not self.shards.pulse.idle or self.shards.all_idle() or self._is_all_done_here()
+        return not self.shards.heartbeat.idle or self.shards.all_idle() or self._is_all_done_here()
 
     def _is_all_done_here(self) -> bool:
         """Whether nothing waits on this machine and no other is at work: nobody needs a pulse to tell us."""
-        return self.shards.crowd_at_work() == self.slate.workers and not self.slate.total("waiting")
+        return self.shards.crowd_at_work() == self.scoreboard.workers and not self.scoreboard.total("waiting")
 
     def _beat(self) -> None:
         arrivals = self.table.arrivals  # before we look whether we are idle: what comes now must not be counted as done
-        vouched = self._vouched == self.shards.pulse.beat and self._is_idle()
+        vouched = self._vouched == self.shards.heartbeat.beat and self._is_idle()
         mark = f"{arrivals}{ALL if self._thorough else ''}" if vouched else ""
         if not self.shards.beat(self.counters(), mark):
             log.warning("this worker was silent for too long and was replaced; it begins anew")
-            self.outcome = BURIED
+            self.outcome = MARKED_DEAD
             return
         self._heed()
         if vouched and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
@@ -242,9 +244,9 @@ class House(Desk):
     def _heed(self) -> None:
         """Do what operators say: their words are names among the pulses (see `control`)."""
         self.paused = PAUSE in self.shards.words
-        self.slate.set(self.row, "paused", int(self.paused))
+        self.scoreboard.set(self.row, "paused", int(self.paused))
         if self.machine + STOP in self.shards.words:
-            self.slate.drain(TOLD)
+            self.scoreboard.drain(TOLD)
 
     def _is_idle(self) -> bool:
         """Nothing unread, waiting, in flight, queued or unflushed."""
@@ -258,7 +260,7 @@ class House(Desk):
     def _look_for_room(self) -> None:
         """Stop asking while there is still room for pulses, batches and records."""
         if ROOM not in self._wants and time.monotonic() >= self._next_measure:
-            self._next_measure = time.monotonic() + self.settings.pulse
+            self._next_measure = time.monotonic() + self.settings.heartbeat
             sentence = pauses.shortage(self.files, self.settings)
             if sentence:
                 self.wait_for(Want(ROOM, sentence, self._has_room))
@@ -270,23 +272,23 @@ class House(Desk):
                 want.seen = time.monotonic()
                 if want.is_met():
                     self._wants.pop(want.kind)
-                    self.slate.want(self.row, want.kind, "")
+                    self.scoreboard.want(self.row, want.kind, "")
 
     def _may_leave(self) -> bool:
         now = time.monotonic()
-        if self.outcome is None and self.slate.draining:
+        if self.outcome is None and self.scoreboard.draining:
             self.outcome = STOPPED
         if self.outcome is None and self._limit_is_reached():
             self.outcome = LIMIT
-        if self.error or self.outcome in (OVER, BURIED):
+        if self.error or self.outcome in (OVER, MARKED_DEAD):
             return True
         if self.outcome and any(want.stuck_since and now - want.stuck_since > GRACE for want in self._wants.values()):
             return True  # it does not come back, or has no room: what is in flight stays in the frontier
         return self.outcome is not None and not self.table.taken and not self._done
 
     def _limit_is_reached(self) -> bool:
-        limit = self.settings.limit
-        return limit is not None and self._elsewhere + self.slate.total("pages") >= limit
+        limit = self.settings.max_pages
+        return limit is not None and self._elsewhere + self.scoreboard.total("pages") >= limit
 
     def _leave(self) -> None:
         """Flush, tidy, give every shard back and say goodbye; what fails here is done by whoever comes next."""

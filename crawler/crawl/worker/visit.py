@@ -23,18 +23,20 @@ from crawler import settings as config
 from crawler.crawl.logs import log
 from crawler.crawl.worker import pauses, politeness
 from crawler.crawl.worker.desk import Done, Stopped
-from crawler.crawl.worker.robots_cache import Permits
+from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import House
 from crawler.errors import StoreError
 from crawler.fetch.fetcher import Fetcher
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Host
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
-from crawler.web.page import PRIORITY, REDIRECTS, Failure, Page, Try
+from crawler.web.page import REDIRECTS, Failure, Fetched
 from crawler.web.robots import LONGEST, Rules, token
+from crawler.web.sitemap import PRIORITY
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
 LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
@@ -54,8 +56,8 @@ class Worker:
         self.fetcher = Fetcher(replace(config.terms(self.settings), kept=pauses.connections_for(house.threads)))
         house.let_go = self.fetcher.let_go
         self.wants = wants(self.settings)
-        self.permits = Permits(house, seeds, self._get_robots)
-        house.survey.is_sought = self.permits.is_sought
+        self.robots_cache = RobotsCache(house, seeds, self._get_robots)
+        house.survey.is_sought = self.robots_cache.is_sought
         self._reading = threading.Lock()  # held by who reads a large page
 
     @property
@@ -82,7 +84,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a visitor must not end without a word (its own disk is full, say)
             self.house.fault = error
 
-    def _go(self, number: int, task: Try, host: Host) -> None:
+    def _go(self, number: int, task: Task, host: Host) -> None:
         try:
             self._visit_safely(task, host)
         except Stopped:
@@ -92,20 +94,20 @@ class Worker:
             self.frontier.table.put_back(task.url)
             self.house.fail(error)
         finally:
-            self.house.landed(number)
+            self.house.finished(number)
 
-    def _visit_safely(self, task: Try, host: Host) -> None:
+    def _visit_safely(self, task: Task, host: Host) -> None:
         try:
             self.visit(task, host)
         except (Stopped, StoreError):
             raise
         except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
-            self.house.be_equipped()
+            self.house.check_descriptors()
             log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
             self.house.refuse(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
 
-    def visit(self, task: Try, host: Host) -> None:
+    def visit(self, task: Task, host: Host) -> None:
         """The life of a URL, from taken to settled."""
         if not host.met and not self._meet(task, host):
             return None
@@ -114,7 +116,7 @@ class Worker:
         if self.seeds.leave_out(task):
             self.house.leave_out(task)
             return self._rest(host, None)
-        rules = self.permits.of(task)
+        rules = self.robots_cache.of(task)
         if rules is None:
             return self._ask_robots(task, host)
         if not rules.allow(urls.bare(task.url)):
@@ -124,37 +126,37 @@ class Worker:
         self._keep(task, answer)
         return self._rest(host, answer)
 
-    def _get(self, url: str) -> Page | Failure:
+    def _get(self, url: str) -> Fetched | Failure:
         host = urls.host(url)
         self.house.be_sure()
         # A sitemap may be of any type, and of one that is too long the beginning is worth having.
-        terms: dict[str, Any] = {"types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
+        terms: dict[str, Any] = {"content_types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
         headers, private = self.seeds.headers_for(url), self.seeds.names(host)
         return self._fairly(self.fetcher.get(url, headers=headers, private=private, **terms))
 
-    def _get_robots(self, url: str) -> Page | Failure:
+    def _get_robots(self, url: str) -> Fetched | Failure:
         self.house.be_sure()
         private = self.seeds.names(urls.host(url))
-        return self._fairly(self.fetcher.get(url, private=private, types=(), cut=LONGEST))
+        return self._fairly(self.fetcher.get(url, private=private, content_types=(), cut=LONGEST))
 
-    def _fairly(self, answer: Page | Failure) -> Page | Failure:
+    def _fairly(self, answer: Fetched | Failure) -> Fetched | Failure:
         """An answer, unless nothing was asked because we could open no connection: then the URL goes back."""
         if isinstance(answer, Failure) and answer.reason in UNASKED:
-            self.house.be_equipped()
+            self.house.check_descriptors()
         return answer
 
     # ---- 2. what the host allows
 
-    def _meet(self, task: Try, host: Host) -> bool:
+    def _meet(self, task: Task, host: Host) -> bool:
         """Meet a host that comes up for the first time, by what is settled of it; True if it may be asked at once.
 
         If somebody may have asked it before, a listing tells, and it rests for one delay: perhaps they asked just now.
         """
-        settled = self.house.insist(self.store.settled_by_others, host.host, host.past)
+        settled = self.house.retry_until_store_answers(self.store.done_by_others, host.host, host.past)
         if settled is None:
             due = time.monotonic() + NOT_YET
         else:
-            kept = self.house.insist(self.store.kept, host.host) if settled else 0
+            kept = self.house.retry_until_store_answers(self.store.kept, host.host) if settled else 0
             is_met = self.frontier.meet(host.host, settled, kept, host.gains)
             due = self._first_due(task, host)
             if is_met and not settled and due <= time.monotonic():
@@ -163,20 +165,20 @@ class Worker:
         self.frontier.table.rest(host.host, due, host.strain)
         return False
 
-    def _first_due(self, task: Try, host: Host) -> float:
+    def _first_due(self, task: Task, host: Host) -> float:
         """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""
         now = time.monotonic()
         taken_over = self.frontier.taken_over(task.url)
         retry = self.frontier.table.next_retry(host.host)  # perhaps all that came of what others asked
         if self.settings.spread == "url" or not (host.past or taken_over or retry):
             return now
-        self.permits.of(task)  # learns the crawl-delay that its last owner kept
+        self.robots_cache.of(task)  # learns the crawl-delay that its last owner kept
         due = (now if host.past or retry else taken_over) + self._delay(host.host)
         return max(due, min(retry, now + self.settings.max_delay))
 
-    def _ask_robots(self, task: Try, host: Host) -> None:
+    def _ask_robots(self, task: Task, host: Host) -> None:
         """Ask for robots.txt in a URL's turn: it comes through the host's own pace, and the URL waits for its next."""
-        answer = self.permits.ask(task)
+        answer = self.robots_cache.ask(task)
         if isinstance(answer, float):
             self.frontier.table.put_back(task.url)
             return self.frontier.table.rest(host.host, time.monotonic() + answer, host.strain)
@@ -188,9 +190,9 @@ class Worker:
 
     def _has_rules(self, host: str) -> bool:
         """Whether there are rules to go by, though robots.txt could not be had just now: an old copy's."""
-        return isinstance(self.permits.known(host), Rules)
+        return isinstance(self.robots_cache.known(host), Rules)
 
-    def _run_errand(self, task: Try, host: Host) -> None:
+    def _run_errand(self, task: Task, host: Host) -> None:
         """Do what an operator or another host has sent us for."""
         refused = urls.again_of(task.url)
         if refused is None:
@@ -198,32 +200,32 @@ class Worker:
         self._take_back(task, refused)
         return self._rest(host, None)
 
-    def _take_back(self, task: Try, url: str) -> None:
+    def _take_back(self, task: Task, url: str) -> None:
         """Have a refused URL asked again; but not if it was, and is refused anew: that is not what was meant."""
-        refusal = self.house.insist(self.store.refusal, url)
+        refusal = self.house.retry_until_store_answers(self.store.refusal, url)
         if refusal and urls.as_again(url, mark_of(refusal)) != task.url:
             return self.house.dismiss(task)
         if refusal:
-            self.permits.reconsider(urls.host(url), refusal)
+            self.robots_cache.reconsider(urls.host(url), refusal)
         return self.house.ask_again(task, url, refusal)
 
-    def _bring_robots(self, task: Try, host: Host) -> None:
+    def _bring_robots(self, task: Task, host: Host) -> None:
         """Ask a host of ours for the robots.txt of another one, which it is said to have."""
-        if self.permits.is_delivered(task):
+        if self.robots_cache.is_delivered(task):
             self.house.dismiss(task)
             return self._rest(host, None)
-        self.permits.leave_a_trace(host.host)
+        self.robots_cache.leave_a_trace(host.host)
         answer = self._get_robots(task.url)
         if isinstance(answer, Failure) and self._may_pass(task, answer):
             self._again(task, answer)
         else:
-            self.permits.deliver(task, answer)
+            self.robots_cache.deliver(task, answer)
             self.house.dismiss(task)
         return self._rest(host, answer)
 
     # ---- 4 to 7. what the answer brings
 
-    def _keep(self, task: Try, answer: Page | Failure) -> None:
+    def _keep(self, task: Task, answer: Fetched | Failure) -> None:
         """Keep a page: its html, then its links handed over, then its record."""
         if isinstance(answer, Failure):
             return self._fail(task, answer)
@@ -237,7 +239,7 @@ class Worker:
         self.house.done(Done(task, record, len(answer.body)))
         return None
 
-    def _read(self, task: Try, answer: Page) -> dict[str, Any] | Failure:
+    def _read(self, task: Task, answer: Fetched) -> dict[str, Any] | Failure:
         """Read a page, keep its text, and give its record; of a sitemap nothing but the record is kept."""
         when = time.time()
         try:
@@ -247,30 +249,30 @@ class Worker:
                 reading = markup.read(answer, self.wants)
         except markup.Unreadable as error:
             return Failure(task.url, "unreadable", str(error))
-        self.house.insist(self.store.put_html, task.url, reading.text)
+        self.house.retry_until_store_answers(self.store.put_html, task.url, reading.text)
         if task.depth == 0:
-            self.house.insist(self.seeds.widen, [task.url])
+            self.house.retry_until_store_answers(self.seeds.widen, [task.url])
         return build_record(answer, reading, task.depth, reading.links, when)
 
-    def _read_sitemap(self, task: Try, answer: Page) -> dict[str, Any]:
+    def _read_sitemap(self, task: Task, answer: Fetched) -> dict[str, Any]:
         found = sitemap.read(answer.body, answer.content_type, urls.bare(task.url), self.wants.tracking)
         record = build_record(answer, None, task.depth, found.links, time.time())
         said = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
         return record | {"capped": found.capped, "sitemap": found.kind} | said
 
-    def _redirect(self, task: Try, answer: Page) -> dict[str, Any] | Failure:
+    def _redirect(self, task: Task, answer: Fetched) -> dict[str, Any] | Failure:
         """The record of a redirect: a link at the same depth, and of a seed it is a seed."""
-        target = urls.spell(answer.location or "", urls.bare(task.url), self.settings.tracking)
+        target = urls.normalize(answer.location or "", urls.bare(task.url), self.settings.tracking)
         if target is None:
             return Failure(task.url, "bad-redirect", answer.location or "")
         loop = self._loop(task, target)
         if loop:
             return Failure(task.url, "redirect-loop", loop)
         if task.depth == 0 and not urls.sitemap_level(task.url):
-            self.house.insist(self.seeds.widen, [task.url, target])
+            self.house.retry_until_store_answers(self.seeds.widen, [task.url, target])
         return build_record(answer, None, task.depth, (target,), time.time())
 
-    def _loop(self, task: Try, target: str) -> str | None:
+    def _loop(self, task: Task, target: str) -> str | None:
         """Why a redirect leads nowhere: in a circle, as the records of those before it tell, or too many in a row."""
         if task.hops >= HOPS:
             return f"more than {HOPS} in a row"
@@ -284,37 +286,37 @@ class Worker:
     def _redirected(self, url: str) -> str | None:
         """Where a URL was found to redirect to; a record that is about to be written is waited for, but not long."""
         limit = time.monotonic() + JUST_NOW
-        record = self.house.insist(self.store.record, url)
+        record = self.house.retry_until_store_answers(self.store.record, url)
         while record is None and self.frontier.table.is_taken(url) and time.monotonic() < limit:
             time.sleep(0.05)
-            record = self.house.insist(self.store.record, url)
+            record = self.house.retry_until_store_answers(self.store.record, url)
         links = record.get("links") if record and record.get("status") in REDIRECTS else None
         return str(links[0]) if links else None
 
-    def _may_come_with_cookie(self, task: Try, answer: Page) -> bool:
+    def _may_come_with_cookie(self, task: Task, answer: Fetched) -> bool:
         """Whether a page that leads to itself will be there when it is asked with the cookie that it has just set."""
         if not self.settings.cookies or task.attempt or "set-cookie" not in answer.headers:
             return False
-        return urls.spell(answer.location or "", task.url, self.settings.tracking) == task.url
+        return urls.normalize(answer.location or "", task.url, self.settings.tracking) == task.url
 
-    def _fail(self, task: Try, failure: Failure) -> None:
+    def _fail(self, task: Task, failure: Failure) -> None:
         """Ask again later, or refuse for good."""
         if self._may_pass(task, failure):
             self._again(task, failure)
         else:
             self.house.refuse(task, failure)
 
-    def _may_pass(self, task: Try, failure: Failure) -> bool:
+    def _may_pass(self, task: Task, failure: Failure) -> bool:
         return reasons.look_up(failure.reason).again and task.attempt < self.settings.retries
 
-    def _again(self, task: Try, failure: Failure, first: float | None = None) -> None:
+    def _again(self, task: Task, failure: Failure, first: float | None = None) -> None:
         first = self.settings.retry_delay if first is None else first
         wait = politeness.retry_after(task.attempt, first, failure.retry_after, random.random())
         self.house.again(task._replace(attempt=task.attempt + 1, due=time.monotonic() + wait), failure)
 
     # ---- 8. when the host may be asked next
 
-    def _rest(self, host: Host, answer: Page | Failure | None) -> None:
+    def _rest(self, host: Host, answer: Fetched | Failure | None) -> None:
         now = time.monotonic()
         if answer is None:
             self.frontier.table.rest(host.host, now, host.strain)
@@ -329,7 +331,7 @@ class Worker:
 
         Where a host is split over workers, each waits as much longer as there are of them.
         """
-        rules = self.permits.known(host)
+        rules = self.robots_cache.known(host)
         delay = config.delay_for(self.settings, host, rules.delay if rules else 0.0)
         return delay if self.settings.spread == "host" else delay * self.house.shards.crowd_at_work()
 

@@ -22,7 +22,7 @@ from lab.world import COMMAND, World, processes, wait_for
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
 IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: README, "The life of a URL"
 PULSE, PATIENCE = 0.5, 6.0
-SETTINGS = {"delay": 0.01, "pulse": PULSE, "patience": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
+SETTINGS = {"delay": 0.01, "heartbeat": PULSE, "dead_after": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things
 
 
@@ -154,7 +154,7 @@ class Fleet(World):
     def counters(self) -> dict[str, dict[str, Any]]:
         """worker -> what it last said of itself, of those that have not ended."""
         found = read_counters(Files(self.root, "looker"))
-        return {counters["pulse"].id: counters for counters in found if counters["pulse"].mark != END}
+        return {counters["heartbeat"].id: counters for counters in found if counters["heartbeat"].mark != END}
 
     def answered(self, since: float) -> list[Request]:
         """The pages answered since then."""

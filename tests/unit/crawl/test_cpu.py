@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(
 KEEP_BUSY = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 LOOK = """
 import os, sys, threading, time
-from crawler.cores import Core
-Core.patience = 0.0
+from crawler.crawl.cpu import Core
+Core.interval = 0.0
 core = Core(int(sys.argv[1]), "00")
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 print(*os.sched_getaffinity(0), flush=True)

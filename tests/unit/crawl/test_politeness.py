@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from crawler.crawl.worker.politeness import EASE, LEAST, LONGEST, STRAINED, next_pace, retry_after
 from crawler.frontier.recent import RecentRequests
-from crawler.web.page import Failure, Page
+from crawler.web.page import Failure, Fetched
 from crawler.web.reasons import look_up
 
-GOOD = Page("https://a.example/", 200)
+GOOD = Fetched("https://a.example/", 200)
 
 
 def failure(reason: str, wanted: float | None = None) -> Failure:
@@ -93,7 +93,7 @@ def test_retry_after_is_obeyed_but_never_shortens_the_wait() -> None:
 @settings(deadline=None)
 @given(st.lists(ANSWERS, max_size=40), st.floats(0, 5000), st.floats(0, 1))
 def test_no_history_gives_a_wait_below_the_delay_or_beyond_the_longest(
-    answers: list[Page | Failure], delay: float, dice: float
+    answers: list[Fetched | Failure], delay: float, dice: float
 ) -> None:
     strain = 0.0
     for answer in answers:

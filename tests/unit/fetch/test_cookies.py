@@ -15,7 +15,7 @@ from lab.world import crawler
 
 from crawler.fetch import cookies
 from crawler.fetch.cookies import Cookies
-from crawler.fetch.fetcher import Fetcher, Terms
+from crawler.fetch.fetcher import Fetcher, FetchOptions
 from crawler.fetch.request import fold
 
 HOME = "https://shop.a.example/dir/page"
@@ -152,7 +152,7 @@ def fetcher(request: pytest.FixtureRequest) -> Iterator[Callable[..., Fetcher]]:
     made: list[Fetcher] = []
 
     def make(**terms: object) -> Fetcher:
-        made.append(Fetcher(Terms(fetcher=request.param, timeout=200, **terms)))  # type: ignore[arg-type]
+        made.append(Fetcher(FetchOptions(fetcher=request.param, timeout=200, **terms)))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

@@ -19,10 +19,10 @@ from lab.hostile import BODY, ENDINGS, Proxy, Server, serving
 from lab.world import wait_for
 
 from crawler.fetch import fetcher as fetch
-from crawler.web.page import Failure, Page
+from crawler.web.page import Failure, Fetched
 from crawler.web.reasons import look_up
 
-Get = Callable[..., Page | Failure]
+Get = Callable[..., Fetched | Failure]
 FETCHERS = ("curl", "requests")
 LONG = 280.0  # less than the hostile server's patience
 SHORT = 0.8
@@ -42,7 +42,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., fetch.Fetcher
 
     def make_one(**terms: Any) -> fetch.Fetcher:
         defaults: dict[str, Any] = {"timeout": LONG, "allow_private": True, "fetcher": request.param}
-        made.append(fetch.Fetcher(fetch.Terms(**(defaults | terms))))
+        made.append(fetch.Fetcher(fetch.FetchOptions(**(defaults | terms))))
         return made[-1]
 
     yield make_one
@@ -57,12 +57,12 @@ def get(make: Callable[..., fetch.Fetcher], server: Server) -> Get:
     return lambda path, **more: fetcher.get(server.url(path), **more)
 
 
-def page(outcome: Page | Failure) -> Page:
-    assert isinstance(outcome, Page), outcome
+def page(outcome: Fetched | Failure) -> Fetched:
+    assert isinstance(outcome, Fetched), outcome
     return outcome
 
 
-def reason(outcome: Page | Failure) -> str:
+def reason(outcome: Fetched | Failure) -> str:
     assert isinstance(outcome, Failure), outcome
     assert look_up(outcome.reason)
     return outcome.reason
@@ -188,7 +188,7 @@ def test_terms_that_make_no_sense_are_refused_at_once() -> None:
         {"connect_to": ("::a:1",), "proxy": "http://127.0.0.1:1"},
     ):
         with pytest.raises(ValueError):
-            fetch.Terms(**wrong)  # type: ignore[arg-type]
+            fetch.FetchOptions(**wrong)  # type: ignore[arg-type]
 
 
 # Connections
@@ -246,8 +246,8 @@ def test_an_unwanted_type_is_refused_by_its_headers_alone(make: Callable[..., fe
 
 
 def test_any_type_is_taken_when_asked_for_and_a_missing_one_always(get: Get) -> None:
-    assert page(get("/", types=())).body == BODY
-    assert reason(get("/", types=("text/plain",))) == "wrong-type"
+    assert page(get("/", content_types=())).body == BODY
+    assert reason(get("/", content_types=("text/plain",))) == "wrong-type"
     assert page(get("/untyped")).body == b"hi"
 
 
@@ -290,7 +290,7 @@ def test_a_body_longer_than_announced_is_taken_as_announced(get: Get) -> None:
 
 def test_the_first_byte_has_a_limit_of_its_own(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     start = time.monotonic()
-    assert reason(make(first_byte=0.3).get(server.url("/silent"))) == "timeout"
+    assert reason(make(first_byte_timeout=0.3).get(server.url("/silent"))) == "timeout"
     assert time.monotonic() - start < SOON
 
 
@@ -299,8 +299,8 @@ def test_the_first_byte_has_a_limit_of_its_own(make: Callable[..., fetch.Fetcher
 def test_a_bomb_takes_little_memory(server: Server, fetcher: str, path: str) -> None:
     # In a process of its own, because a peak is a peak of the whole process.
     lines = (
-        "import resource, sys; from crawler import fetch",
-        f"ask = lambda url: fetch.get(url, allow_private=True, timeout=100, fetcher={fetcher!r})",
+        "import resource, sys; from crawler.fetch import fetcher",
+        f"ask = lambda url: fetcher.get(url, allow_private=True, timeout=100, fetcher={fetcher!r})",
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss",
         f"ask({server.url()!r}); before = peak()",
         f"print(ask({server.url(path)!r}).reason, (peak() - before) // 1024)",

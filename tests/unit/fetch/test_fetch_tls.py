@@ -16,7 +16,7 @@ from lab.certificates import Authority
 from lab.hostile import BODY, for_ever, serving
 
 from crawler.fetch import fetcher as fetch
-from crawler.web.page import Failure, Page
+from crawler.web.page import Failure, Fetched
 
 SITE = "site.example"
 SOON = 200.0
@@ -30,12 +30,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(params=["curl", "requests"])
 def ask(
     request: pytest.FixtureRequest, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Page | Failure]:
+) -> Callable[..., Fetched | Failure]:
     """Ask site.example on a port of loopback, trusting our authority alone."""
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.trusted))
 
-    def get(port: int, seconds: float = 250.0) -> Page | Failure:
-        limits = {"timeout": seconds, "connect_timeout": seconds, "first_byte": seconds}
+    def get(port: int, seconds: float = 250.0) -> Fetched | Failure:
+        limits = {"timeout": seconds, "connect_timeout": seconds, "first_byte_timeout": seconds}
         route = (f"::127.0.0.1:{port}",)
         return fetch.get(f"https://{SITE}/", fetcher=request.param, connect_to=route, **limits)
 
@@ -48,10 +48,10 @@ def context(certificate: Path) -> ssl.SSLContext:
     return tls
 
 
-def test_a_good_certificate_is_taken(ask: Callable[..., Page | Failure], authority: Authority) -> None:
+def test_a_good_certificate_is_taken(ask: Callable[..., Fetched | Failure], authority: Authority) -> None:
     with serving(context(authority.issue(SITE, "good"))) as server:
         answer = ask(server.port)
-        assert isinstance(answer, Page), answer
+        assert isinstance(answer, Fetched), answer
         assert answer.body == BODY
 
 
@@ -67,7 +67,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_certificate_is_refused(
-    ask: Callable[..., Page | Failure], authority: Authority, tmp_path: Path, kind: str
+    ask: Callable[..., Fetched | Failure], authority: Authority, tmp_path: Path, kind: str
 ) -> None:
     other = Authority(tmp_path / "other") if "unknown" in kind else authority
     with serving(context(BAD[kind](authority, other))) as server:
@@ -78,7 +78,7 @@ def test_a_bad_certificate_is_refused(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_old_protocol_and_a_strange_cipher_are_refused(
-    ask: Callable[..., Page | Failure], authority: Authority
+    ask: Callable[..., Fetched | Failure], authority: Authority
 ) -> None:
     certificate = authority.issue(SITE, "again")
     old, strange = context(certificate), context(certificate)
@@ -163,7 +163,7 @@ HANDSHAKES = {
 
 @pytest.mark.parametrize("play", HANDSHAKES, ids=lambda play: play.__name__)
 def test_a_handshake_that_goes_wrong_ends_in_time(
-    ask: Callable[..., Page | Failure], listening: Callable[..., int], play: Callable[[socket.socket], None]
+    ask: Callable[..., Fetched | Failure], listening: Callable[..., int], play: Callable[[socket.socket], None]
 ) -> None:
     began = time.monotonic()
     answer = ask(listening(play), 1.0 if "timeout" in HANDSHAKES[play] else 250.0)
@@ -175,7 +175,7 @@ def test_a_handshake_that_goes_wrong_ends_in_time(
 def test_the_watch_goes_on_when_idle_connections_are_let_go(listening: Callable[..., int], fetcher: str) -> None:
     ports = {"a.example": listening(garbage), "b.example": listening(flood)}
     routes = tuple(f"{host}::127.0.0.1:{port}" for host, port in ports.items())
-    asker = fetch.Fetcher(fetch.Terms(fetcher=fetcher, timeout=1.0, connect_to=routes))
+    asker = fetch.Fetcher(fetch.FetchOptions(fetcher=fetcher, timeout=1.0, connect_to=routes))
     began = time.monotonic()
     assert isinstance(asker.get("https://a.example/"), Failure)
     asker.let_go()
@@ -185,7 +185,7 @@ def test_the_watch_goes_on_when_idle_connections_are_let_go(listening: Callable[
     asker.close()
 
 
-def test_http2_that_is_none_is_a_bad_answer(ask: Callable[..., Page | Failure], authority: Authority) -> None:
+def test_http2_that_is_none_is_a_bad_answer(ask: Callable[..., Fetched | Failure], authority: Authority) -> None:
     tls = context(authority.issue(SITE, "h2"))
     tls.set_alpn_protocols(["h2"])
     with serving(tls) as server:

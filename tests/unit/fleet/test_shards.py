@@ -16,13 +16,13 @@ import pytest
 
 from crawler.errors import StoreAway
 from crawler.fleet import shards as shards_module
-from crawler.fleet.heartbeats import ALL, END, Pulse, Seen, Watch, read_counters
+from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_counters
 from crawler.fleet.shards import Shards, Trace
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
 
-SETTINGS = Settings(shards=8, pulse=2.0, patience=30.0)
+SETTINGS = Settings(shards=8, heartbeat=2.0, dead_after=30.0)
 
 
 class Worker:
@@ -64,7 +64,7 @@ class World:
 
     def rounds(self, *workers: Worker, count: int = 1, idle: int | None = None) -> None:
         for _ in range(count):
-            self.now += SETTINGS.pulse
+            self.now += SETTINGS.heartbeat
             for worker in workers:
                 worker.round(idle)
 
@@ -175,7 +175,7 @@ def test_a_beat_that_hangs_after_others_could_see_it_is_as_old_as_they_think(
     drop = Files.drop
 
     def hang(self: Files, name: str) -> bool:
-        world.now += SETTINGS.patience
+        world.now += SETTINGS.dead_after
         return drop(self, name)
 
     with monkeypatch.context() as patch:
@@ -200,20 +200,20 @@ def test_a_worker_that_beats_while_it_is_being_buried_keeps_its_shards(
 ) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, bob, count=3)
-    claim, mine, before = Files.claim, set(bob.mine), bob.shards.pulse.beat
+    claim, mine, before = Files.claim, set(bob.mine), bob.shards.heartbeat.beat
 
     def beat_first(self: Files, name: str, new: str) -> bool:
-        if name.startswith("workers/bob@") and bob.shards.pulse.beat == before:
+        if name.startswith("workers/bob@") and bob.shards.heartbeat.beat == before:
             assert bob.beat()
         return claim(self, name, new)
 
     with monkeypatch.context() as patch:
         patch.setattr(Files, "claim", beat_first)
-        while bob.shards.pulse.beat == before:
+        while bob.shards.heartbeat.beat == before:
             world.rounds(ann)
     assert {shard for shard, owner in world.owners().items() if owner == "bob"} == mine
     world.rounds(ann, bob, count=2)
-    assert bob.was_there and {pulse.id for pulse in ann.shards.watch.alive()} == {"ann", "bob"}
+    assert bob.was_there and {heartbeat.id for heartbeat in ann.shards.watch.alive()} == {"ann", "bob"}
 
 
 def test_a_zombie_that_was_buried_does_not_hold_up_the_end(world: World) -> None:
@@ -222,7 +222,7 @@ def test_a_zombie_that_was_buried_does_not_hold_up_the_end(world: World) -> None
     world.rounds(ann, count=20)
     assert bob.beat() is False  # and bob ends here, as House.keep has it
     world.rounds(ann)
-    assert [pulse.id for pulse in ann.shards.watch.alive()] == ["ann"]
+    assert [heartbeat.id for heartbeat in ann.shards.watch.alive()] == ["ann"]
 
 
 def test_a_pulse_that_could_not_be_written_is_not_a_burial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,10 +250,10 @@ def test_a_worker_whose_files_somebody_removed_keeps_its_shards_only_while_it_be
 KILLED = """
 import sys, time
 from pathlib import Path
-from crawler.config import Settings
-from crawler.files import Files
-from crawler.shards import Shards
-shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, pulse=2.0, patience=30.0))
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.fleet.shards import Shards
+shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, heartbeat=2.0, dead_after=30.0))
 shards.beat({"id": "killed", "pages": 3}, "")
 print(list(shards.balance(set())[0]), flush=True)
 sys.stdin.readline()
@@ -314,7 +314,7 @@ def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_t
     assert len(ann.mine) == 8
     world.rounds(ann)
     assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
-    assert [pulse.id for pulse in ann.shards.watch.alive()] == ["ann"]
+    assert [heartbeat.id for heartbeat in ann.shards.watch.alive()] == ["ann"]
 
 
 def test_a_trace_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
@@ -338,35 +338,41 @@ def test_a_trace_that_cannot_be_written_is_no_reason_to_stop(world: World) -> No
 
 
 def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
-    watch = Watch(patience=10, pulse=2)
-    watch.look([Pulse("bob", 1)], 0)
-    watch.look([Pulse("bob", 1)], 1000)
-    assert [pulse.id for pulse in watch.alive()] == ["bob"]
+    watch = Watch(dead_after=10, heartbeat=2)
+    watch.look([Heartbeat("bob", 1)], 0)
+    watch.look([Heartbeat("bob", 1)], 1000)
+    assert [heartbeat.id for heartbeat in watch.alive()] == ["bob"]
     for now in (1002, 1004, 1006, 1008):
-        watch.look([Pulse("bob", 1)], now)
+        watch.look([Heartbeat("bob", 1)], now)
     assert watch.is_dead("bob") and not watch.alive()
-    watch.look([Pulse("bob", 2)], 1010)
-    assert [pulse.id for pulse in watch.alive()] == ["bob"]
+    watch.look([Heartbeat("bob", 2)], 1010)
+    assert [heartbeat.id for heartbeat in watch.alive()] == ["bob"]
 
 
 def test_a_worker_may_be_seen_for_the_first_time_while_another_thread_counts_them() -> None:
-    watch = Watch(patience=30.0, pulse=2.0)
+    watch = Watch(dead_after=30.0, heartbeat=2.0)
 
     class Seeing(Seen):
         def __getattribute__(self, name: str) -> object:
             watch.expect("new", 0.0)  # as the pulse's thread does, at the worst moment
             return super().__getattribute__(name)
 
-    watch.seen["old"] = Seeing(Pulse("old", 1))
-    assert [pulse.id for pulse in watch.alive()] == ["old"]
+    watch.seen["old"] = Seeing(Heartbeat("old", 1))
+    assert [heartbeat.id for heartbeat in watch.alive()] == ["old"]
     assert "new" in watch.seen
 
 
 def test_the_name_of_a_pulse_says_all_of_it() -> None:
-    for pulse in (Pulse("12ab", 7), Pulse("12ab", 7, "41"), Pulse("12ab", 1_000_007, END)):
-        assert Pulse.of(pulse.name.removeprefix("workers/")) == pulse
-    assert [Pulse("x", 1, mark).idle for mark in ("", "0", "12", "12" + ALL, END)] == [False, True, True, True, False]
-    assert [Pulse.of(name) for name in ("", "@", "x", "x@", "x@y", "@1")] == [None] * 6
+    for heartbeat in (Heartbeat("12ab", 7), Heartbeat("12ab", 7, "41"), Heartbeat("12ab", 1_000_007, END)):
+        assert Heartbeat.of(heartbeat.name.removeprefix("workers/")) == heartbeat
+    assert [Heartbeat("x", 1, mark).idle for mark in ("", "0", "12", "12" + ALL, END)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [Heartbeat.of(name) for name in ("", "@", "x", "x@", "x@y", "@1")] == [None] * 6
 
 
 # ---- names that are wrong
@@ -518,7 +524,7 @@ def test_the_end_comes_after_the_dead_are_buried(world: World) -> None:
     world.rounds(ann, bob, count=4)
     ended = rounds_until_the_end(world, [ann], most=40)  # bob was killed on another machine, in the middle of work
     assert ended is not None
-    assert ended * SETTINGS.pulse >= SETTINGS.patience
+    assert ended * SETTINGS.heartbeat >= SETTINGS.dead_after
     assert len(ann.mine) == 8
 
 

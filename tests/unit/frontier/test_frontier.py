@@ -25,10 +25,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lab.world import InSmallLots
 
 from crawler.crawl.machine import Machine, Plan
-from crawler.crawl.scoreboard import Slate
-from crawler.crawl.worker import robots_cache as permits_module
+from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.worker import robots_cache as robots_cache_module
 from crawler.crawl.worker.desk import Done
-from crawler.crawl.worker.robots_cache import Permits
+from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import House
 from crawler.crawl.worker.visit import Worker
 from crawler.errors import StoreAway
@@ -36,13 +36,14 @@ from crawler.frontier import frontier as frontier_module
 from crawler.frontier.frontier import Frontier, from_lines, to_lines
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Host, Table
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store import sync as syncs
 from crawler.store.mount import Draft, Files
 from crawler.store.records import build_record
 from crawler.store.store import Robots, Store
 from crawler.web import urls
-from crawler.web.page import Failure, Page, Reading, Try
+from crawler.web.page import Failure, Fetched, Reading
 
 A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
 
@@ -51,7 +52,7 @@ def one_shard(url: str) -> int:
     return 0
 
 
-def table_of(*tries: Try, **kwargs: object) -> Table:
+def table_of(*tries: Task, **kwargs: object) -> Table:
     table = Table(**kwargs)  # type: ignore[arg-type]
     table.add(tries, 1, one_shard)
     return table
@@ -88,7 +89,7 @@ def owner_of(root: Path, me: str = "me", **given: object) -> Frontier:
     return owner
 
 
-def add(owner: Frontier, *tries: Try) -> None:
+def add(owner: Frontier, *tries: Task) -> None:
     owner.hand_over(tries)
     owner.flush()
 
@@ -106,7 +107,7 @@ def read_all(owner: Frontier) -> Frontier:
     return owner
 
 
-def on_disk(root: Path) -> dict[str, Try]:
+def on_disk(root: Path) -> dict[str, Task]:
     """What a new owner of all shards finds waiting."""
     found = read_all(owner_of(root, "new"))
     numbers = [number for batches in found._batches.values() for number in batches.values()]
@@ -116,15 +117,15 @@ def on_disk(root: Path) -> dict[str, Try]:
 MANY_URLS = r"""
 import re
 from pathlib import Path
-from crawler.records import Try
-from crawler.table import Table
+from crawler.frontier.table import Table
+from crawler.frontier.task import Task
 table, peaks = Table(), []
 def peak(): # not ru_maxrss: that of the process which started us counts there too
     return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 for batch in range(10):
     numbers = range(batch * 20_000, (batch + 1) * 20_000)
     pages = (f"https://host{n % 500}.example/some/longer/path/page{n}.html" for n in numbers)
-    table.add(map(Try, pages), batch, lambda _: 0)
+    table.add(map(Task, pages), batch, lambda _: 0)
     peaks.append(peak())
 assert all(table.take(0.0) for _ in range(400))
 print(table.waiting, peaks[4], peak())
@@ -141,7 +142,7 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
 @given(
     st.lists(
         st.builds(
-            Try,
+            Task,
             SPELLED,
             depth=st.integers(0, 1 << 20),
             attempt=st.integers(0, 100),
@@ -151,7 +152,7 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
         )
     )
 )
-def test_a_batch_is_read_back_as_it_was_written(tries: list[Try]) -> None:
+def test_a_batch_is_read_back_as_it_was_written(tries: list[Task]) -> None:
     now = time.monotonic()
     data = to_lines(task._replace(due=task.due and now + task.due) for task in tries)
     assert data.isascii() and data.count(b"\n") == len(tries)
@@ -164,7 +165,7 @@ def test_a_batch_is_read_back_as_it_was_written(tries: list[Try]) -> None:
 def test_a_retry_waits_no_longer_than_it_was_told_whatever_the_clocks_say(
     monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    data = to_lines([Try(A, 0, 1, time.monotonic() + 100)])
+    data = to_lines([Task(A, 0, 1, time.monotonic() + 100)])
     monkeypatch.setattr(
         frontier_module,
         "time",
@@ -209,14 +210,14 @@ def test_a_huge_depth_harms_nothing(root: Path) -> None:
 
 
 def test_the_name_of_a_batch_tells_how_many_lines_it_has(root: Path) -> None:
-    add(frontier_of(root), *(Try(f"{A}{number}") for number in range(7)))
+    add(frontier_of(root), *(Task(f"{A}{number}") for number in range(7)))
     names = [path.name for path in root.glob("frontier/*/*")]
     assert sum(int(name.rpartition(".")[2]) for name in names) == 7
 
 
 def test_a_long_lot_becomes_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontier_module, "LOT", 10)
-    add(frontier_of(root), *(Try(f"{A}{number}") for number in range(25)))
+    add(frontier_of(root), *(Task(f"{A}{number}") for number in range(25)))
     assert sorted(path.name.rpartition(".")[2] for path in root.glob("frontier/*/*")) == ["10", "10", "5"]
 
 
@@ -234,7 +235,7 @@ def test_a_host_is_in_one_shard_and_the_urls_of_a_host_in_all(numbers: list[int]
 def test_each_url_goes_into_the_folder_of_its_shard(root: Path) -> None:
     for spread in ("host", "url"):
         mine = frontier_of(root, spread, spread=spread)
-        add(mine, *(Try(f"{A}{number}") for number in range(20)))
+        add(mine, *(Task(f"{A}{number}") for number in range(20)))
         for path in root.glob(f"frontier/*/{spread}-*"):
             assert {mine.shard_of(task.url) for task in from_lines(path.read_bytes())} == {int(path.parent.name)}
 
@@ -261,19 +262,19 @@ class Life(RuleBasedStateMachine):
     def start(self) -> None:
         self.starts += 1
         self.mine = owner_of(self.root, f"me{self.starts}")
-        self.taken: dict[str, Try] = {}
+        self.taken: dict[str, Task] = {}
 
     def teardown(self) -> None:
         self.folder.cleanup()
 
-    def expect(self, task: Try) -> None:
+    def expect(self, task: Task) -> None:
         if task.url not in self.settled:
             depth, attempt = self.model.get(task.url, (task.depth, task.attempt))
             self.model[task.url] = min(depth, task.depth), max(attempt, task.attempt)
 
     @rule(url=st.sampled_from(PAGES), depth=st.integers(0, 3), by_other=st.booleans())
     def hand_over(self, url: str, depth: int, by_other: bool) -> None:
-        task = Try(url, depth)
+        task = Task(url, depth)
         add(self.other if by_other else self.mine, task)
         self.expect(task)
 
@@ -308,7 +309,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def retry(self) -> None:
         _, task = self.taken.popitem()
-        again = Try(task.url, task.depth, task.attempt + 1, 1000.0)
+        again = Task(task.url, task.depth, task.attempt + 1, 1000.0)
         add(self.mine, again)
         if task.url in self.model:
             self.expect(again)
@@ -369,12 +370,12 @@ TestNothingIsLostInSmallLots = LifeInSmallLots.TestCase
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("news", [[Try(A, 1), Try(A, 5, 1, 10.0)], [Try(A, 5, 1, 10.0), Try(A, 1)]])
+@pytest.mark.parametrize("news", [[Task(A, 1), Task(A, 5, 1, 10.0)], [Task(A, 5, 1, 10.0), Task(A, 1)]])
 def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_restart(
-    root: Path, news: list[Try], flushed: bool
+    root: Path, news: list[Task], flushed: bool
 ) -> None:
     mine = owner_of(root)
-    add(mine, Try(A, 5))
+    add(mine, Task(A, 5))
     assert mine.table.take(0.0)
     mine.table.rest("a.example", 0.0)
     for task in news:  # found nearer while it was in flight, and its host did not answer
@@ -387,7 +388,7 @@ def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_resta
         assert {(task.depth, task.attempt) for task in on_disk(root).values()} == {(1, 1)}
     assert (mine.table.waiting, mine.table.taken) == (1, 0)
     taken = mine.table.take(1e9)
-    assert taken and taken[0] == Try(A, 1, 1)
+    assert taken and taken[0] == Task(A, 1, 1)
     mine.flush()
     mine.table.settle([taken[0]], kept=True)
     for shard in (0, 1):
@@ -398,7 +399,7 @@ def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_resta
 def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
     old = owner_of(root, "old")
     for number in range(3):
-        add(old, Try(f"{A}{number}"))
+        add(old, Task(f"{A}{number}"))
     new = owner_of(root, "new")  # old was silent, and is buried
     for shard in (0, 1):
         tidy(old, shard, most=1)  # ... but was only asleep in the middle of this
@@ -411,10 +412,10 @@ def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
 
 def test_two_frontiers_of_one_name_do_not_replace_each_others_batches(root: Path) -> None:
     for url in (A + "1", A + "2"):  # one after the other, as in `begin` and after each death of a worker
-        add(frontier_of(root, "same"), Try(url))
+        add(frontier_of(root, "same"), Task(url))
     pair = [frontier_of(root, "same"), owner_of(root, "same")]  # two machines at once
     for number in range(3, 7):
-        add(pair[number % 2], Try(f"{A}{number}"))
+        add(pair[number % 2], Task(f"{A}{number}"))
     for shard in (0, 1):
         pair[1].read_inboxes([shard], fresh=True)
         tidy(pair[1], shard, most=1)
@@ -426,8 +427,8 @@ def test_what_dead_workers_had_in_hand_is_all_waiting_after_several_deaths(root:
     machine = Machine(Plan(root, workers=1, threads=1, quiet=True), Settings(shards=2, durable=False))
     machine._processes[0] = SimpleNamespace(join=lambda _: None, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
     for number in range(3):
-        machine.slate.fly(0, 0, f"0\t0\t0\t{A}{number}")
-        machine._mourn(0)
+        machine.scoreboard.set_in_flight(0, 0, f"0\t0\t0\t{A}{number}")
+        machine._on_worker_death(0)
     assert {task.url: task.attempt for task in on_disk(root).values()} == {f"{A}{number}": 1 for number in range(3)}
 
 
@@ -436,7 +437,7 @@ def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
 ) -> None:
     mine = owner_of(root)
     for number in range(3):
-        add(mine, Try(f"{A}{number}"))
+        add(mine, Task(f"{A}{number}"))
     with monkeypatch.context() as patch:
         patch.setattr(Files, "drop", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
@@ -450,9 +451,9 @@ def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
 def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -> None:
     mine = owner_of(root)
     for number in range(frontier_module.MANY + 10):
-        add(mine, Try(f"{A}{number}"))
+        add(mine, Task(f"{A}{number}"))
     for number in range(5):
-        mine.table.settle([Try(f"{A}{number}")], kept=True)
+        mine.table.settle([Task(f"{A}{number}")], kept=True)
     mine.tidy(mine.shard_of(A))
     assert len(list(root.glob("frontier/*/*"))) < 35
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
@@ -464,12 +465,12 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     monkeypatch.setattr(frontier_module, "LOT", 10)
     mine = owner_of(root)
     for number in range(4):
-        add(mine, *(Try(f"{A}{number}/{page}") for page in range(5)))
+        add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
     names = set(root.glob("frontier/*/*"))
     tidy(mine, mine.shard_of(A), most=1)
     assert set(root.glob("frontier/*/*")) == names
     for number in range(4):
-        mine.table.settle([Try(f"{A}{number}/0")], kept=True)
+        mine.table.settle([Task(f"{A}{number}/0")], kept=True)
     tidy(mine, mine.shard_of(A), most=1)
     assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
 
@@ -483,8 +484,8 @@ def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(frontier_module, "LOT", 10)
     giver = frontier_of(root, "giver")
     for number in range(10):
-        add(giver, *(Try(f"{A}{number}/{page}") for page in range(10)))
-    add(giver, Try(A, 0, 1, time.monotonic() + 1000))
+        add(giver, *(Task(f"{A}{number}/{page}") for page in range(10)))
+    add(giver, Task(A, 0, 1, time.monotonic() + 1000))
     return root
 
 
@@ -509,7 +510,7 @@ def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: P
 def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
     mine = owner_of(large)
     for url in take_all(mine.table):
-        mine.table.settle([Try(url)], kept=True)
+        mine.table.settle([Task(url)], kept=True)
     shard = mine.shard_of(A)
     assert not mine.tidy(shard)
     assert len(list(large.glob("frontier/*/*"))) == 11
@@ -533,7 +534,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     mine = frontier_of(root)
     shard = mine.shard_of(A)
     other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(url) != shard)
-    lines = to_lines([Try(A), *(Try(f"{other}{page}") for page in range(11))])
+    lines = to_lines([Task(A), *(Task(f"{other}{page}") for page in range(11))])
     (root / f"frontier/00{shard}/someone-0000-000001.12").write_bytes(lines)
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
@@ -542,7 +543,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     read_all(mine).flush()
     mine.tidy(shard)
     assert len(on_disk(root)) == 12
-    mine.table.settle([Try(A)], kept=True)
+    mine.table.settle([Task(A)], kept=True)
     mine.tidy(shard)
     assert len(on_disk(root)) == 11
 
@@ -575,12 +576,12 @@ def test_a_worker_is_not_idle_while_it_has_batches_to_read(
     monkeypatch.setattr(frontier_module, "LOT", 10)
     house = home().house
     house.frontier.own([0, 1])
-    add(frontier_of(root, "giver"), *(Try(f"{A}{page}") for page in range(10)))
-    add(frontier_of(root, "giver"), *(Try(f"{A}{page}") for page in range(10)))
+    add(frontier_of(root, "giver"), *(Task(f"{A}{page}") for page in range(10)))
+    add(frontier_of(root, "giver"), *(Task(f"{A}{page}") for page in range(10)))
     assert house._is_idle()
     house.frontier.read_inboxes([0, 1], fresh=True)
     for page in range(10):
-        house.table.settle([Try(f"{A}{page}")], kept=True)
+        house.table.settle([Task(f"{A}{page}")], kept=True)
     assert house.table.waiting == 0
     assert not house._is_idle()
     house.frontier.read_on()
@@ -589,7 +590,7 @@ def test_a_worker_is_not_idle_while_it_has_batches_to_read(
 
 def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, Try(A + "1"), Try(A + "2"), Try(A + "3"))
+    add(mine, Task(A + "1"), Task(A + "2"), Task(A + "3"))
     taken = mine.take()
     assert taken
     mine.table.settle([taken[0]], kept=True)
@@ -599,7 +600,7 @@ def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch
 
 def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = owner_of(root)
-    mine.hand_over([Try(A), Try(B)])
+    mine.hand_over([Task(A), Task(B)])
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
@@ -615,12 +616,12 @@ def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pyte
 
 def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, Try(A))
+    add(mine, Task(A))
     shard = mine.shard_of(A)
     assert mine.table.take(0.0)
     mine.hold([shard])
     assert mine.table.in_flight(shard)
-    add(mine, Try(A, 0, 1, 10.0))
+    add(mine, Task(A, 0, 1, 10.0))
     assert not mine.table.in_flight(shard)
     assert mine.table.taken == 0
     assert mine.table.take(1e9) is None, "nothing of it is given out any more"
@@ -630,7 +631,7 @@ def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root
 
 def test_what_is_put_back_into_a_shard_that_is_being_given_back_stays_there(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, Try(A))
+    add(mine, Task(A))
     assert mine.table.take(0.0)
     mine.hold([mine.shard_of(A)])
     mine.table.put_back(A)
@@ -642,8 +643,8 @@ def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = owner_of(root)
-    add(mine, Try(A))
-    add(mine, Try(A + "2"))
+    add(mine, Task(A))
+    add(mine, Task(A + "2"))
     shard = mine.shard_of(A)
     mine.hold([shard])
     with monkeypatch.context() as patch:
@@ -660,7 +661,7 @@ def test_giving_shards_back_can_be_tried_again_after_the_mount_went_between_two_
 ) -> None:
     mine = owner_of(root)
     pages = [f"https://{name}.example/" for name in "abcdefgh"]
-    add(frontier_of(root, "other"), *map(Try, pages))
+    add(frontier_of(root, "other"), *map(Task, pages))
     mine.read_inboxes([0, 1], fresh=True)
     assert all(mine._batches.values()), "a batch in each folder"
     mine.hold([0, 1])
@@ -686,29 +687,29 @@ def test_giving_shards_back_can_be_tried_again_after_the_mount_went_between_two_
 def test_a_url_is_given_out_once_however_often_it_is_handed_over(root: Path) -> None:
     mine = owner_of(root)
     for me in ("x", "y", "z"):
-        add(frontier_of(root, me), Try(A, 3), Try(A, 3))
-    add(mine, Try(A, 2), Try(A, 4))
+        add(frontier_of(root, me), Task(A, 3), Task(A, 3))
+    add(mine, Task(A, 2), Task(A, 4))
     for shard in (0, 1):
         mine.read_inboxes([shard], fresh=True)
     assert mine.table.waiting == 1
     assert take_all(mine.table) == [A]
-    add(mine, Try(A, 1))
+    add(mine, Task(A, 1))
     assert take_all(mine.table) == []
 
 
 def test_what_a_hosts_folders_hold_is_not_given_out(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, *(Try(f"{A}{number}") for number in range(4)))
+    add(mine, *(Task(f"{A}{number}") for number in range(4)))
     mine.meet("a.example", {urls.key(A + "0"), urls.key(A + "9"), urls.key(A + "2")}, 2)
     assert mine.table.waiting == 2
     assert take_all(mine.table) == [A + "1", A + "3"]
-    add(mine, Try(A + "9"))
+    add(mine, Task(A + "9"))
     assert take_all(mine.table) == []
 
 
 def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
     mine = owner_of(root, spread="url")
-    add(mine, Try(A), Try(A + "1"))
+    add(mine, Task(A), Task(A + "1"))
     for noun in ("links", "errs"):
         mine.files.put(f"{noun}/a.example/notes.txt", b"")
     mine.files.put(f"links/a.example/{urls.key(A)}", b"{}")
@@ -717,28 +718,28 @@ def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
 
 
 def test_bfs_gives_the_nearest_and_oldest_first_and_dfs_the_deepest_and_newest() -> None:
-    tries = [Try(A + name, depth) for name, depth in (("two", 2), ("one", 1), ("three", 3), ("uno", 1))]
+    tries = [Task(A + name, depth) for name, depth in (("two", 2), ("one", 1), ("three", 3), ("uno", 1))]
     assert [url[18:] for url in take_all(table_of(*tries, order="bfs"))] == ["one", "uno", "two", "three"]
     assert [url[18:] for url in take_all(table_of(*tries, order="dfs"))] == ["three", "two", "uno", "one"]
 
 
 def test_a_url_that_is_found_nearer_moves_forward() -> None:
-    table = table_of(Try(A + "x", 5), Try(A + "y", 3))
-    table.add([Try(A + "x", 1)], 2, one_shard)
+    table = table_of(Task(A + "x", 5), Task(A + "y", 3))
+    table.add([Task(A + "x", 1)], 2, one_shard)
     assert take_all(table) == [A + "x", A + "y"]
 
 
 def test_the_least_served_host_goes_first() -> None:
-    table = table_of(*(Try(f"{A}{number}") for number in range(5)))
+    table = table_of(*(Task(f"{A}{number}") for number in range(5)))
     for _ in range(3):
         assert take_one(table).url.startswith(A)
-    table.add([Try(B), Try(B + "2")], 2, one_shard)
+    table.add([Task(B), Task(B + "2")], 2, one_shard)
     assert [urls.host(url) for url in take_all(table)] == ["b.example"] * 2 + ["a.example"] * 2
 
 
-def greedy_table(*tries: Try) -> Table:
+def greedy_table(*tries: Task) -> Table:
     """A table whose host a.example has had nearly all requests lately."""
-    table = table_of(*(Try(f"{A}{number}") for number in range(50)), max_share=0.1)
+    table = table_of(*(Task(f"{A}{number}") for number in range(50)), max_share=0.1)
     table.meet("a.example", set(), 0, lambda _: True)
     for _ in range(30):
         take_one(table)
@@ -747,25 +748,25 @@ def greedy_table(*tries: Try) -> Table:
 
 
 def test_a_host_that_has_had_its_share_waits_while_another_is_due_soon() -> None:
-    table = greedy_table(Try(B + "1"), Try(B + "2"))
+    table = greedy_table(Task(B + "1"), Task(B + "2"))
     assert take_one(table).url == B + "1"
     assert (found := table.take(0.0)) and found[0].url == B + "2"
     table.rest("b.example", 0.2)
-    table.add([Try(B + "3")], 3, one_shard)
+    table.add([Task(B + "3")], 3, one_shard)
     assert table.take(0.0) is None, "b.example is due in a moment"
     assert (found := table.take(0.2)) and found[0].url == B + "3"
 
 
 @pytest.mark.parametrize("due", [0.2, 60.0])
 def test_a_host_that_has_had_its_share_goes_on_when_no_other_waits_for_us(due: float) -> None:
-    table = greedy_table(Try(B + "1"), *([Try(B + "2")] if due > 1 else []))
+    table = greedy_table(Task(B + "1"), *([Task(B + "2")] if due > 1 else []))
     assert take_one(table).url == B + "1"
     table.rest("b.example", due)  # it has nothing more to ask for, or waits for its own pace
     assert take_one(table).url.startswith(A)
 
 
 def test_of_few_hosts_each_may_have_more_than_its_share() -> None:
-    table = table_of(*(Try(f"{home}{number}") for number in range(10) for home in (A, B)), max_share=0.1)
+    table = table_of(*(Task(f"{home}{number}") for number in range(10) for home in (A, B)), max_share=0.1)
     for host in ("a.example", "b.example"):
         table.meet(host, set(), 0, lambda _: True)
     assert Counter(urls.host(take_one(table).url) for _ in range(20)) == {"a.example": 10, "b.example": 10}
@@ -773,21 +774,21 @@ def test_of_few_hosts_each_may_have_more_than_its_share() -> None:
 
 @pytest.mark.parametrize("order", ["bfs", "dfs"])
 def test_at_one_depth_a_sitemaps_priority_comes_before_age(order: str) -> None:
-    table = table_of(*(Try(f"{A}{tenths}", 1, priority=tenths) for tenths in (7, 3, 5, 1, 9)), order=order)
+    table = table_of(*(Task(f"{A}{tenths}", 1, priority=tenths) for tenths in (7, 3, 5, 1, 9)), order=order)
     assert "".join(url[-1] for url in take_all(table)) == "97531"
 
 
 def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, Try(A, 2, 0, 0.0, 3, 9))
+    add(mine, Task(A, 2, 0, 0.0, 3, 9))
     taken = mine.take()
-    assert taken and taken[0] == Try(A, 2, 0, 0.0, 3, 9)
+    assert taken and taken[0] == Task(A, 2, 0, 0.0, 3, 9)
     add(mine, taken[0]._replace(attempt=1))
     mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
-    assert on_disk(root)[A] == Try(A, 2, 1, 0.0, 3, 9)
+    assert on_disk(root)[A] == Task(A, 2, 1, 0.0, 3, 9)
 
 
-def take_one(table: Table) -> Try:
+def take_one(table: Table) -> Task:
     taken = table.take(0.0)
     assert taken
     table.settle([taken[0]], kept=True)
@@ -796,7 +797,7 @@ def take_one(table: Table) -> Try:
 
 
 def test_a_host_is_not_given_out_again_before_its_time() -> None:
-    table = table_of(Try(A + "1"), Try(A + "2"), Try(B))
+    table = table_of(Task(A + "1"), Task(A + "2"), Task(B))
     assert {urls.host(table.take(0.0)[0].url) for _ in range(2)} == {"a.example", "b.example"}  # type: ignore[index]
     assert table.take(1e9) is None, "both are being asked"
     table.rest("a.example", 10.0)
@@ -806,17 +807,17 @@ def test_a_host_is_not_given_out_again_before_its_time() -> None:
 
 
 def test_a_host_that_ran_empty_keeps_its_time() -> None:
-    table = table_of(Try(A + "1"))
+    table = table_of(Task(A + "1"))
     assert table.take(0.0)
     table.rest("a.example", 10.0)
     assert table.take(5.0) is None
-    table.add([Try(A + "2")], 2, one_shard)
+    table.add([Task(A + "2")], 2, one_shard)
     assert table.take(5.0) is None
     assert table.take(10.0)
 
 
 def test_a_host_is_given_to_as_many_visitors_as_it_has_lanes() -> None:
-    table = table_of(*(Try(f"{A}{number}") for number in range(9)))
+    table = table_of(*(Task(f"{A}{number}") for number in range(9)))
     assert table.take(0.0) and not table.take(0.0)
     table.rest("a.example", 0.0, lanes=3)
     assert [bool(table.take(0.0)) for _ in range(4)] == [True, True, True, False]
@@ -829,14 +830,14 @@ def test_a_host_is_given_to_as_many_visitors_as_it_has_lanes() -> None:
 
 
 def test_a_host_that_has_its_share_is_cut() -> None:
-    table = table_of(*(Try(f"{A}{number}") for number in range(5)), Try(B), max_per_host=2)
+    table = table_of(*(Task(f"{A}{number}") for number in range(5)), Task(B), max_per_host=2)
     assert sorted(take_all(table)) == [A + "0", A + "1", B]
     assert table.take(10.0) is None
     assert (table.cut, table.waiting, table.left[1]) == (3, 0, 0)
 
 
 def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
-    table = table_of(*(Try(f"{A}{number}") for number in range(5)), max_per_host=2)
+    table = table_of(*(Task(f"{A}{number}") for number in range(5)), max_per_host=2)
     take_all(table)
     assert table.take(10.0) is None
     assert table.hosts() == 0
@@ -844,7 +845,7 @@ def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
 
 
 def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
-    table = table_of(*(Try(f"{A}{number}") for number in range(3)), max_per_host=1)
+    table = table_of(*(Task(f"{A}{number}") for number in range(3)), max_per_host=1)
     taken = table.take(0.0)
     assert taken and table.take(0.0) is None
     table.settle([taken[0]], kept=False)
@@ -853,17 +854,17 @@ def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
 
 
 def test_a_retry_waits_until_it_is_due() -> None:
-    table = table_of(Try(A))
+    table = table_of(Task(A))
     assert table.take(100.0)
-    table.add([Try(A, 0, 1, 130.0)], 2, one_shard)
+    table.add([Task(A, 0, 1, 130.0)], 2, one_shard)
     table.rest("a.example", 0.0)
     assert (table.taken, table.waiting, table.left[1], table.left[2]) == (0, 1, 0, 1)
     assert table.take(129.0) is None
     assert table.next_due(129.0) == pytest.approx(1.0)
-    assert table.take(130.0)[0] == Try(A, 0, 1)  # type: ignore[index]
+    assert table.take(130.0)[0] == Task(A, 0, 1)  # type: ignore[index]
 
 
-def deal_with_nearer(table: Table) -> list[Try]:
+def deal_with_nearer(table: Table) -> list[Task]:
     found = []
     while table.nearer:
         task, batch = table.nearer[0]
@@ -874,21 +875,21 @@ def deal_with_nearer(table: Table) -> list[Try]:
 
 @pytest.mark.parametrize("relax", [True, False])
 def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
-    table = table_of(Try(A, 3), relax=relax)
+    table = table_of(Task(A, 3), relax=relax)
     take_all(table)
-    table.add([Try(A, 3), Try(A, 2), Try(A, 2), Try(A, 1)], 2, one_shard)
+    table.add([Task(A, 3), Task(A, 2), Task(A, 2), Task(A, 1)], 2, one_shard)
     assert table.left[2] == (2 if relax else 0), "the batch stays until its news are dealt with"
     assert [(task.url, task.depth) for task in deal_with_nearer(table)] == ([(A, 2), (A, 1)] if relax else [])
     assert table.left[2] == 0
-    table.add([Try(A, 1)], 3, one_shard)
+    table.add([Task(A, 1)], 3, one_shard)
     assert table.nearer == []
 
 
 def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_settled() -> None:
-    table = table_of(Try(A, 3), relax=True)
+    table = table_of(Task(A, 3), relax=True)
     taken = table.take(0.0)
     assert taken
-    table.add([Try(A, 1)], 2, one_shard)
+    table.add([Task(A, 1)], 2, one_shard)
     assert table.nearer == []
     table.settle([taken[0]], kept=True)
     assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
@@ -897,10 +898,10 @@ def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_i
 
 
 def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_to_hand_over() -> None:
-    table = table_of(Try(A, 3), relax=True)
+    table = table_of(Task(A, 3), relax=True)
     taken = table.take(0.0)
     assert taken
-    table.add([Try(A, 1)], 2, one_shard)
+    table.add([Task(A, 1)], 2, one_shard)
     table.settle([taken[0]], kept=False, links=False)
     assert (table.nearer, table.left[2]) == ([], 0)
 
@@ -909,7 +910,7 @@ def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_t
 @given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(0, 30), st.integers(0, 5)), max_size=40))
 @example([(A, 1, 1), (A, 1, 0)])
 def test_every_url_is_given_out_exactly_once_in_any_order(links: list[tuple[str, int, int]]) -> None:
-    tries = [Try(f"{host}{number}", depth) for host, number, depth in links]
+    tries = [Task(f"{host}{number}", depth) for host, number, depth in links]
     for order in ("bfs", "dfs"):
         given_out = take_all(table_of(*tries, order=order))
         assert sorted(given_out) == sorted({task.url for task in tries})
@@ -924,17 +925,17 @@ class Home:
     def __init__(self, root: Path, workers: int = 1, **given: object) -> None:
         self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
         self.store = Store(root, Files(root, "house", durable=False))
-        self.slate = Slate(get_context("spawn"), workers, 4)
+        self.scoreboard = Scoreboard(get_context("spawn"), workers, 4)
         self.seeds = Seeds(self.store, self.settings)
-        self.house = House(self.store, self.settings, self.seeds, self.slate, 0, "machine")
+        self.house = House(self.store, self.settings, self.seeds, self.scoreboard, 0, "machine")
         self.house.shards.beat(self.house.counters(), "")
 
     def keep(self, url: str, depth: int, *links: str) -> None:
         """As if a visitor had brought a page."""
         reading = Reading("", "utf-8", "", links)
-        record = build_record(Page(url, 200), reading, depth, links, 0.0)
-        self.house.frontier.hand_over(Try(link, depth + 1) for link in links)
-        self.house.done(Done(Try(url, depth), record, 0))
+        record = build_record(Fetched(url, 200), reading, depth, links, 0.0)
+        self.house.frontier.hand_over(Task(link, depth + 1) for link in links)
+        self.house.done(Done(Task(url, depth), record, 0))
         self.house.flush()
 
 
@@ -997,13 +998,13 @@ def test_what_a_neighbour_leaves_is_looked_for_at_once_by_a_worker_that_has_litt
     mine = home(workers=2)
     mine.house.frontier.own([0, 1])
     neighbour = Frontier(Files(root, "neighbour", durable=False), mine.settings)
-    neighbour.doors = {0: 0, 1: 0}
-    neighbour.hand_over([Try(A)])
+    neighbour.inboxes = {0: 0, 1: 0}
+    neighbour.hand_over([Task(A)])
     neighbour.flush()
     assert neighbour.sent == 1
     mine.house._listen(time.monotonic())
     assert mine.house.table.waiting == 0, "nobody has said anything"
-    mine.slate.set(1, "sent", 1)
+    mine.scoreboard.set(1, "sent", 1)
     mine.house._listen(time.monotonic())
     assert mine.house.table.waiting == 1
 
@@ -1025,7 +1026,7 @@ def test_a_flush_that_fails_keeps_its_pages_for_the_next(
     assert [path.name for path in root.glob("links/*/.*")] == [], "no draft is left"
     mine.house.flush()
     assert mine.store.record(A) is not None
-    assert mine.slate.get(0, "pages") == 1
+    assert mine.scoreboard.get(0, "pages") == 1
     assert on_disk(root).keys() == {B}
 
 
@@ -1036,7 +1037,7 @@ def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
     mine.house.frontier.own([0, 1])
     mine.keep(A, 3, B)
     mine.house.table.meet("a.example", {urls.key(A)}, 1, lambda _: True)
-    add(mine.house.frontier, Try(A, 1))
+    add(mine.house.frontier, Task(A, 1))
     assert mine.house.table.nearer
     with monkeypatch.context() as patch:
         patch.setattr(Files, "get", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
@@ -1051,9 +1052,9 @@ def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
 @pytest.mark.parametrize("most", [1, 48])
 def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_over(root: Path, most: int) -> None:
     mine = owner_of(root, depth=3)
-    add(mine, Try(A, 3))
+    add(mine, Task(A, 3))
     assert take_all(mine.table) == [A]
-    for task in (Try(A, 1), Try(A + "2"), Try(A + "3")):
+    for task in (Task(A, 1), Task(A + "2"), Task(A + "3")):
         add(frontier_of(root, "other"), task)
     for shard in (0, 1):
         mine.read_inboxes([shard], fresh=True)
@@ -1071,8 +1072,8 @@ def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
     root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "workers" / "before@000009.end").write_text('{"machine": "another", "pages": 10}')
-    add(frontier_of(root, "other"), Try(A))
-    mine = home(limit=10)
+    add(frontier_of(root, "other"), Task(A))
+    mine = home(max_pages=10)
     found: list[object] = []
 
     def look_and_leave() -> bool:
@@ -1098,7 +1099,7 @@ def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
     def fail(*_: object, **__: object) -> None:
         raise full
 
-    task, host = Try(A), Host("a.example", 0.0, True, 0)
+    task, host = Task(A), Host("a.example", 0.0, True, 0)
     monkeypatch.setattr(mine.house.frontier, "take", lambda: (task, host) if failing != "take" else fail())
     monkeypatch.setattr(mine.house.table, failing, fail)
     monkeypatch.setattr(worker, "visit", fail if failing == "settle" else lambda *_: mine.house.fail(StoreAway("x")))
@@ -1120,7 +1121,7 @@ def test_a_worker_that_begins_while_the_mount_is_away_waits_for_it(
     def fail_once(*args: Any) -> bool:
         if failures:
             raise failures.pop()
-        mine.slate.drain()
+        mine.scoreboard.drain()
         return beat(*args)
 
     monkeypatch.setattr(mine.house.shards, "beat", fail_once)
@@ -1134,31 +1135,31 @@ def test_a_worker_that_is_told_to_stop_while_the_mount_is_away_stops(
 ) -> None:
     mine = home()
     monkeypatch.setattr(mine.house.shards, "beat", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
-    mine.slate.drain()
+    mine.scoreboard.drain()
     mine.house.keep()
     assert mine.house.closed and mine.house.error is None
 
 
 def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permits_module, "REMEMBERED", 10)
-    monkeypatch.setattr(permits_module, "UNDER_WAY", 10)
+    monkeypatch.setattr(robots_cache_module, "REMEMBERED", 10)
+    monkeypatch.setattr(robots_cache_module, "UNDER_WAY", 10)
     mine = home(retries=0)
-    permits = Permits(mine.house, mine.seeds, lambda url: Failure(url, "dns"))
+    robots_cache = RobotsCache(mine.house, mine.seeds, lambda url: Failure(url, "dns"))
     for number in range(50):
-        permits.ask(Try(f"https://host{number}.example/"))
-    assert len(permits._rules) + len(permits._failed) + len(permits._steps) <= 30
+        robots_cache.ask(Task(f"https://host{number}.example/"))
+    assert len(robots_cache._rules) + len(robots_cache._failed) + len(robots_cache._steps) <= 30
 
 
 def test_the_memory_of_rules_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permits_module, "HEAVY", 1_000_000)
+    monkeypatch.setattr(robots_cache_module, "HEAVY", 1_000_000)
     body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(200))
     mine = home()
-    permits = Permits(mine.house, mine.seeds, lambda url: Page(url, 200, {}, body))
+    robots_cache = RobotsCache(mine.house, mine.seeds, lambda url: Fetched(url, 200, {}, body))
     for number in range(50):
-        permits.ask(Try(f"https://host{number % 40}.example/"))
-        assert permits._weight == sum(rules.weight for rules, _ in permits._rules.values()) <= 1_000_000
-    assert 1 < len(permits._rules) < 40
-    assert permits.of(Try("https://host15.example/1")), "what was forgotten is in the store"
+        robots_cache.ask(Task(f"https://host{number % 40}.example/"))
+        assert robots_cache._weight == sum(rules.weight for rules, _ in robots_cache._rules.values()) <= 1_000_000
+    assert 1 < len(robots_cache._rules) < 40
+    assert robots_cache.of(Task("https://host15.example/1")), "what was forgotten is in the store"
 
 
 def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) -> None:
@@ -1167,18 +1168,18 @@ def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) ->
     sys.setswitchinterval(1e-5)
     try:
         with ThreadPoolExecutor(8) as pool:
-            tasks = [Try(f"{A}{number}") for number in range(400)]
+            tasks = [Task(f"{A}{number}") for number in range(400)]
             list(pool.map(lambda task: mine.house.refuse(task, Failure(task.url, "dns")), tasks))
     finally:
         sys.setswitchinterval(before)
     assert mine.house.counters()["refusals"] == {"dns": 400}
-    assert mine.slate.get(0, "refusals") == 400
+    assert mine.scoreboard.get(0, "refusals") == 400
     assert len(mine.store.settled("a.example")) == 400
 
 
 def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, home: Callable[..., Home]) -> None:
     mine = home()
-    add(frontier_of(root, "other"), Try(A))
+    add(frontier_of(root, "other"), Task(A))
     mine.house._look()
     assert mine.house.take(0)
     shard = mine.house.frontier.shard_of(A)
@@ -1200,13 +1201,13 @@ def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
     root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     mine = home()
-    add(frontier_of(root, "other"), Try(A))
+    add(frontier_of(root, "other"), Task(A))
     mine.house._look()
     worker = Worker(mine.store, mine.house, mine.seeds)
     asked: list[str] = []
 
     def hang(host: str) -> Robots | None:
-        mine.house.shards.beaten -= mine.settings.patience  # so long that we have been replaced
+        mine.house.shards.beaten -= mine.settings.dead_after  # so long that we have been replaced
         return Robots(time.time(), 404, b"") if known else None
 
     monkeypatch.setattr(mine.store, "robots", hang)
@@ -1227,7 +1228,7 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     pages = [f"{A}{number}" for number in range(20)]
     first, second = (next(page for page in pages if mine.house.frontier.shard_of(page) == shard) for shard in (0, 1))
     mine.house.frontier.own([0])
-    add(mine.house.frontier, Try(first))
+    add(mine.house.frontier, Task(first))
     worker = Worker(mine.store, mine.house, mine.seeds)
 
     def list_slowly(host: str, past: int) -> set[str]:
@@ -1236,7 +1237,7 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
         return set()  # as it was when the listing began
 
     with monkeypatch.context() as patch:
-        patch.setattr(mine.store, "settled_by_others", list_slowly)
+        patch.setattr(mine.store, "done_by_others", list_slowly)
         taken = mine.house.frontier.take()
         assert taken
         worker.visit(*taken)
@@ -1244,13 +1245,13 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     assert taken and not taken[1].met
     worker.visit(*taken)
     worker.fetcher.close()
-    add(mine.house.frontier, Try(second))
+    add(mine.house.frontier, Task(second))
     assert mine.house.table.waiting == 1, "the other one is known to be settled"
 
 
 def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
     mine = home(robots=False)
-    add(frontier_of(root, "last owner"), Try(A, 0, 1, time.monotonic() + 1000), Try(A + "2"))
+    add(frontier_of(root, "last owner"), Task(A, 0, 1, time.monotonic() + 1000), Task(A + "2"))
     mine.house._look()
     worker = Worker(mine.store, mine.house, mine.seeds)
     taken = mine.house.frontier.take()
@@ -1270,13 +1271,13 @@ def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(
 
     def idle_until_now() -> bool:
         was_idle = is_idle()
-        add(house.frontier, Try(A))
+        add(house.frontier, Task(A))
         return was_idle
 
     monkeypatch.setattr(house, "_is_idle", idle_until_now)
     house._beat()
-    assert house.shards.pulse.idle
-    assert house.shards.pulse.mark != str(house.table.arrivals)
+    assert house.shards.heartbeat.idle
+    assert house.shards.heartbeat.mark != str(house.table.arrivals)
 
 
 # ---- size

@@ -15,10 +15,10 @@ from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
 from crawler.frontier.frontier import Frontier, from_lines
 from crawler.frontier.scope import Seeds
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
-from crawler.web.page import Try
 
 SHARDS = 4
 PAGES = [f"https://a.example/{number}" for number in range(10)]
@@ -52,7 +52,7 @@ class Crew(RuleBasedStateMachine):
         Store(self.root, Files(self.root, "maker", durable=False)).make(SETTINGS)
         self.born = 0
         self.crew = [self.recruit() for _ in range(3)]
-        self.buried: list[Frontier] = []
+        self.marked_dead: list[Frontier] = []
         self.model: set[str] = set()  # handed over and not settled
         self.settled: set[str] = set()
         for shard in range(SHARDS):
@@ -87,7 +87,7 @@ class Crew(RuleBasedStateMachine):
         if url not in self.settled:
             self.model.add(url)
         worker._recent.clear()
-        worker.hand_over([Try(url, depth)])
+        worker.hand_over([Task(url, depth)])
         worker.flush()
 
     @rule(number=st.integers(0, 2))
@@ -96,7 +96,7 @@ class Crew(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def learn_who_owns_what(self, number: int) -> None:
-        self.crew[number].doors = {shard: min(w.owned) for w in self.crew for shard in w.owned}
+        self.crew[number].inboxes = {shard: min(w.owned) for w in self.crew for shard in w.owned}
 
     @rule(number=st.integers(0, 2), how=st.sampled_from(["settle", "retry", "put back"]))
     def visit(self, number: int, how: str) -> None:
@@ -111,7 +111,7 @@ class Crew(RuleBasedStateMachine):
             self.model.discard(task.url)
             self.settled.add(task.url)
         elif how == "retry":
-            worker.hand_over([Try(task.url, task.depth, task.attempt + 1, 1.0)])
+            worker.hand_over([Task(task.url, task.depth, task.attempt + 1, 1.0)])
             worker.flush()
         else:
             worker.table.put_back(task.url)
@@ -147,16 +147,16 @@ class Crew(RuleBasedStateMachine):
             for shard in dead.owned:
                 tidy(dead, shard, 1)
             dead.is_sure = lambda: False  # it may wake in the middle of removing, but asks before it removes more
-            self.buried.append(dead)
+            self.marked_dead.append(dead)
         shards = sorted(dead.owned)
         self.crew.append(self.recruit())
         self.crew[0].own(shards[::2], inherited=shards[::2])
         self.crew[2].own(shards[1::2], inherited=shards[1::2])
 
-    @precondition(lambda self: self.buried)
+    @precondition(lambda self: self.marked_dead)
     @rule(goes_on=st.booleans())
     def wake(self, goes_on: bool) -> None:
-        zombie = self.buried.pop()
+        zombie = self.marked_dead.pop()
         zombie.files.wake()  # type: ignore[attr-defined]
         if goes_on:  # until it finds out at its next beat
             self.look(zombie)
@@ -224,7 +224,7 @@ def on_disk(root: Path) -> dict[str, set[int]]:
 
 def handed_over(owner: Frontier) -> Frontier:
     for page in PAGES:
-        owner.hand_over([Try(page)])
+        owner.hand_over([Task(page)])
         owner.flush()
     return owner
 
@@ -305,12 +305,14 @@ def test_what_only_passes_through_is_news_too(root: Path) -> None:
     first, giver = worker(root, "first"), worker(root, "giver")
     first.own([0])
     before = first.table.arrivals
-    giver.doors = dict.fromkeys(range(SHARDS), 0)  # as they were a moment ago
+    giver.inboxes = dict.fromkeys(range(SHARDS), 0)  # as they were a moment ago
     handed_over(giver)
     first.read_inboxes([0], fresh=True)
     first.flush()
-    strays = sum(first.shard_of(page) != 0 for page in PAGES)
-    assert first.table.arrivals - before == len(PAGES) > strays > 0, "else all could seem idle while it hands them on"
+    misrouted = sum(first.shard_of(page) != 0 for page in PAGES)
+    assert first.table.arrivals - before == len(PAGES) > misrouted > 0, (
+        "else all could seem idle while it hands them on"
+    )
 
 
 class Stale(Files):

@@ -13,12 +13,13 @@ from crawler.frontier import rehydrate as rehydrate_module
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.rehydrate import MARK, is_needed, rehydrate
 from crawler.frontier.scope import Seeds
+from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.store import Store
 from crawler.web import urls
-from crawler.web.page import Failure, Page, Reading, Try
+from crawler.web.page import Failure, Fetched, Reading
 
 SITE = "https://a.example"
 # A little crawl: page -> (depth, links); /old is a redirect, /gone was refused.
@@ -46,7 +47,7 @@ def draw(root: Path, settings: Settings) -> Store:
     store.add_seeds([f"{SITE}/"], "first")
     for url, (depth, links) in PAGES.items():
         is_redirect = url.endswith("/old")
-        page = Page(url, 301 if is_redirect else 200, {"content-type": "text/html"}, b"body")
+        page = Fetched(url, 301 if is_redirect else 200, {"content-type": "text/html"}, b"body")
         reading = None if is_redirect else Reading("body", "utf-8", "", tuple(links))
         store.put_record(url, to_json(build_record(page, reading, depth, links, 0.0)))
     store.put_refusal(f"{SITE}/gone", Failure(f"{SITE}/gone", "http-404"), 1)
@@ -186,7 +187,7 @@ def test_a_retry_keeps_its_attempts_when_another_rehydration_comes(tmp_path: Pat
     settings = settings_of()
     store = draw(tmp_path / "store", settings)
     frontier = Frontier(store.files, settings)
-    frontier.hand_over([Try(f"{SITE}/waits-1", 1, 2, 1000.0)])
+    frontier.hand_over([Task(f"{SITE}/waits-1", 1, 2, 1000.0)])
     frontier.flush()
     rehydrate(store, settings, quiet)
     owner = Frontier(Files(store.root, "reader", durable=False), settings)
@@ -214,7 +215,7 @@ def test_a_redirects_target_is_not_trusted_after_seeds_were_lost(tmp_path: Path)
     target = "https://stranger.example/"
     for url, status, links in ((f"{SITE}/in", 302, [target]), (target, 200, [])):
         reading = Reading("", "utf-8", "", ()) if status == 200 else None
-        store.put_record(url, to_json(build_record(Page(url, status), reading, 0, links, 0.0)))
+        store.put_record(url, to_json(build_record(Fetched(url, status), reading, 0, links, 0.0)))
     shutil.rmtree(store.root / "seeds")
     shutil.rmtree(store.root / "frontier")
     rehydrate(store, settings, quiet)

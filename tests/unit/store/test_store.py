@@ -22,7 +22,7 @@ from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.store import FOLDERS, Robots, Store, new_settings, open_store
 from crawler.web import urls
-from crawler.web.page import Failure, Page, Reading
+from crawler.web.page import Failure, Fetched, Reading
 
 URL = "https://a.example/page"
 
@@ -59,13 +59,13 @@ def test_a_folder_that_is_listed_but_cannot_be_seen_yet_tells_nothing(
     past = dict(store.past())["a.example"]
     with monkeypatch.context() as patch:  # as a client that asked for the folder when it was missing
         patch.setattr(Files, "freshen", lambda *_: False)
-        assert store.settled_by_others("a.example", past) is None
-    assert store.settled_by_others("a.example", past) == {urls.key(URL)}
-    assert store.settled_by_others("b.example", 0) == set()
+        assert store.done_by_others("a.example", past) is None
+    assert store.done_by_others("a.example", past) == {urls.key(URL)}
+    assert store.done_by_others("b.example", 0) == set()
 
 
 def test_a_record_is_one_line_of_ascii_json(store: Store) -> None:
-    page = Page(URL, 200, {"content-type": "Text/HTML; charset=x", "etag": '"ü\ud800\n"'}, b"body")
+    page = Fetched(URL, 200, {"content-type": "Text/HTML; charset=x", "etag": '"ü\ud800\n"'}, b"body")
     reading = Reading("text", "utf-8", "Über\n\ud800 \0 ☃", (URL + "?a=1", "https://b.example/"))
     store.put_record(URL, to_json(build_record(page, reading, 3, reading.links, 0.0)))
     [path] = (store.root / "links" / "a.example").iterdir()
@@ -80,10 +80,10 @@ def test_a_record_is_one_line_of_ascii_json(store: Store) -> None:
 
 def test_a_record_says_what_the_page_says_to_robots_and_a_redirect_says_nothing() -> None:
     reading = Reading("", "utf-8", "", (), robots=("noindex", "nofollow"))
-    record = build_record(Page(URL, 200), reading, 0, (), 0.0)
+    record = build_record(Fetched(URL, 200), reading, 0, (), 0.0)
     assert list(record)[-3:] == ["capped", "robots", "links"]
     assert record["robots"] == ["noindex", "nofollow"]
-    assert build_record(Page(URL, 301), None, 0, (), 0.0)["robots"] == []
+    assert build_record(Fetched(URL, 301), None, 0, (), 0.0)["robots"] == []
 
 
 def test_a_refusal_says_why_in_one_line(store: Store) -> None:
@@ -202,7 +202,7 @@ def test_a_secret_whose_name_only_begins_like_a_harmless_one_goes_to_no_stranger
 MAKE = """
 import sys
 from pathlib import Path
-from crawler.begin import begin
+from crawler.crawl.start import begin
 begin(Path(sys.argv[1]), {"shards": 16}, [sys.argv[2]], sys.argv[3], lambda _: None)
 """
 
@@ -246,7 +246,7 @@ def test_a_store_whose_making_was_cut_off_is_made_whole_by_the_same_command(
 def copy_of_pages(root: Path) -> None:
     """A folder that holds only the pages of a crawl: the seed's record, with a link that was not asked yet."""
     (root / "links" / "a.example").mkdir(parents=True)
-    page = Page(URL, 200, {"content-type": "text/html"}, b"x")
+    page = Fetched(URL, 200, {"content-type": "text/html"}, b"x")
     link = "https://a.example/next"
     record = build_record(page, Reading("x", "utf-8", "", (link,)), 0, (link,), 0.0)
     Store(root, Files(root, "me", durable=False)).put_record(URL, to_json(record))

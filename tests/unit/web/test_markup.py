@@ -16,7 +16,7 @@ from webencodings.labels import LABELS
 
 from crawler.web.charset import look_up, prescan, to_text
 from crawler.web.markup import Wants, decode, links, read
-from crawler.web.page import Page, Reading
+from crawler.web.page import Fetched, Reading
 
 DATA = Path(__file__).parents[2] / "data"
 PARSERS = ("turbohtml", "lexbor", "html5lib")
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def reading(html: str, parser: str = "turbohtml", **wants: Any) -> Reading:
-    page = Page(URL, 200, {"content-type": UTF8}, html.encode())
+    page = Fetched(URL, 200, {"content-type": UTF8}, html.encode())
     return read(page, Wants(parser=parser, **wants))
 
 
@@ -170,10 +170,10 @@ def test_what_a_page_says_to_robots_is_read_and_its_links_all_the_same(name: str
 def test_headers_and_metas_say_it_together(parser: str) -> None:
     said = "googlebot: none\nFolder-Crawler: NoIndex\nunavailable_after: 25 Jun 2026 15:00:00 PST"
     headers = {"content-type": UTF8, "x-robots-tag": said}
-    page = Page(URL, 200, headers, b"<meta name=robots content=nofollow>")
+    page = Fetched(URL, 200, headers, b"<meta name=robots content=nofollow>")
     assert read(page, Wants(parser=parser)).robots == ("nofollow",)
     assert read(page, Wants(parser=parser, token="folder-crawler")).robots == BOTH
-    plain = Page(URL, 200, headers | {"content-type": "text/plain"}, b"<meta name=robots content=nofollow>")
+    plain = Fetched(URL, 200, headers | {"content-type": "text/plain"}, b"<meta name=robots content=nofollow>")
     assert read(plain, Wants(parser=parser, token="folder-crawler")).robots == ("noindex",)
 
 
@@ -212,7 +212,7 @@ def test_all_parsers_agree_on_real_pages() -> None:
     if not small:
         pytest.skip("no HTML documentation is installed on this machine")
     for path in small:
-        page = Page(f"http://example.org{path}", 200, {}, path.read_bytes())
+        page = Fetched(f"http://example.org{path}", 200, {}, path.read_bytes())
         assert read(page) == read(page, Wants(parser="lexbor")) == read(page, Wants(parser="html5lib")), path
         assert not read(page, Wants()).capped
 
@@ -368,7 +368,7 @@ MARKUP = b"<a href= <base href=' <meta charset= ' \" > < \0 \x81 &#xD800; <table
 @given(st.lists(st.sampled_from(MARKUP.split(b" ")) | st.binary(max_size=4)))
 def test_any_page_is_read_and_gives_nothing_but_spelled_links(pieces: list[bytes]) -> None:
     for parser in PARSERS:
-        found = read(Page(URL, 200, {}, b"".join(pieces)), Wants(parser=parser))
+        found = read(Fetched(URL, 200, {}, b"".join(pieces)), Wants(parser=parser))
         json.dumps([found.links, found.title]).encode("ascii")
         assert all(link.startswith(("http://", "https://")) for link in found.links)
 

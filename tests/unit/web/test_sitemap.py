@@ -336,7 +336,7 @@ sys.stdout.buffer.write(packer.flush())
 # (ru_maxrss would not do: a child begins with its parent's.)
 MEASURE = """
 import re, sys
-from crawler.sitemap import read
+from crawler.web.sitemap import read
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 body = sys.stdin.buffer.read()

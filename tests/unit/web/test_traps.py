@@ -198,7 +198,7 @@ NOT_CUT = [
 
 @pytest.mark.parametrize(("rule", "url"), [(rule, url) for rule, cut in CUT.items() for url in cut])
 def test_a_trap_is_cut_by_its_rule_and_by_no_other(rule: str, url: str) -> None:
-    assert urls.spell(url) == url
+    assert urls.normalize(url) == url
     assert urls.trap(url, [rule], YEAR) == rule
     if rule != "long":
         assert urls.trap(url, set(urls.TRAPS) - {rule}, YEAR) is None
@@ -207,7 +207,7 @@ def test_a_trap_is_cut_by_its_rule_and_by_no_other(rule: str, url: str) -> None:
 
 @pytest.mark.parametrize("url", NOT_CUT)
 def test_what_only_looks_like_a_trap_is_not_cut(url: str) -> None:
-    assert urls.spell(url) == url
+    assert urls.normalize(url) == url
     assert urls.trap(url, urls.TRAPS, YEAR) is None
 
 
@@ -264,14 +264,14 @@ NO_SESSIONS = [
 
 @pytest.mark.parametrize(("url", "bare"), SESSIONS.items())
 def test_a_session_id_is_taken_out_and_the_rest_stays(url: str, bare: str) -> None:
-    assert urls.spell(url) == url
+    assert urls.normalize(url) == url
     assert urls.without_session(url) == bare
     assert urls.trap(url, urls.TRAPS, YEAR) is None
 
 
 @pytest.mark.parametrize("url", NO_SESSIONS)
 def test_what_is_no_session_id_stays(url: str) -> None:
-    assert urls.spell(url) == url
+    assert urls.normalize(url) == url
     assert urls.without_session(url) == url
 
 
@@ -282,7 +282,7 @@ PIECES = [
 ]
 SPELLED = (
     st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=60)
-    .map(lambda pieces: urls.spell("http://a.example/" + "".join(pieces)))
+    .map(lambda pieces: urls.normalize("http://a.example/" + "".join(pieces)))
     .filter(bool)
 )
 
@@ -295,7 +295,7 @@ def test_any_url_is_cut_by_an_active_rule_or_by_none(url: str, rules: set[str]) 
 @given(SPELLED)
 def test_without_session_ids_any_url_is_spelled_and_has_none_left(url: str) -> None:
     bare = urls.without_session(url)
-    assert urls.spell(bare) == bare
+    assert urls.normalize(bare) == bare
     assert urls.without_session(bare) == bare
     assert len(bare) <= len(url)
 
@@ -343,7 +343,7 @@ def test_a_scope_names_what_keeps_a_url_out() -> None:
     ],
 )
 def test_why_a_url_has_no_spelling_is_said_without_its_secrets(url: str, words: str) -> None:
-    assert urls.spell(url) is None
+    assert urls.normalize(url) is None
     assert words in urls.why_not(url)
     assert "secret" not in urls.why_not(url)
 

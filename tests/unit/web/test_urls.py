@@ -80,13 +80,13 @@ def test_the_links_of_a_page_have_the_same_spelling_though_most_are_remembered_f
         "\\x",
     ]
     for link in odd + [case["input"] for case in cases("urltestdata.json")]:
-        assert urls.spell_link(link, page, frozenset()) == urls.spell(link, page, ()), link
+        assert urls.normalize_link(link, page, frozenset()) == urls.normalize(link, page, ()), link
 
 
 def test_every_wpt_case_on_an_http_page_is_spelled_by_the_standard_or_refused_by_a_named_rule(tally: Tally) -> None:
     on_http = [c for c in cases("urltestdata.json") if c["base"] is None or c["base"].startswith("http")]
     for case in on_http:
-        assert urls.spell(case["input"], case["base"]) == ours(case)[0], case
+        assert urls.normalize(case["input"], case["base"]) == ours(case)[0], case
     count = Counter(ours(case)[1] for case in on_http)
     tally("URLs of the WPT on http pages", count.total(), len(on_http))
     assert len(on_http) == 757
@@ -104,7 +104,7 @@ def test_every_host_of_toascii_is_spelled_by_the_standard_or_refused_by_a_named_
     count: Counter[str] = Counter()
     for case in cases("toascii.json"):
         rule = refusal(case["output"]) if case["output"] else "the standard's own failure"
-        assert urls.spell(f"https://{case['input']}/x") == (None if rule else f"https://{case['output']}/x")
+        assert urls.normalize(f"https://{case['input']}/x") == (None if rule else f"https://{case['output']}/x")
         count[rule or "the standard's spelling"] += 1
     tally("host names of toascii", count.total(), len(cases("toascii.json")))
     assert count == {
@@ -144,11 +144,11 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "spelled"), SPELLINGS)
-def test_the_spelling_of_a_url_stays_as_it_is_for_ever(url: str, spelled: str) -> None:
+@pytest.mark.parametrize(("url", "normalized"), SPELLINGS)
+def test_the_spelling_of_a_url_stays_as_it_is_for_ever(url: str, normalized: str) -> None:
     assert urls.SPELLING == 1
-    assert urls.spell(url) == spelled
-    assert urls.spell(spelled) == spelled
+    assert urls.normalize(url) == normalized
+    assert urls.normalize(normalized) == normalized
 
 
 NEVER_ASKED = [
@@ -164,30 +164,30 @@ NEVER_ASKED = [
 
 @pytest.mark.parametrize("url", NEVER_ASKED, ids=lambda url: repr(url[:24]))
 def test_what_we_never_ask_has_no_spelling(url: str) -> None:
-    assert urls.spell(url) is None
+    assert urls.normalize(url) is None
 
 
 def test_the_longest_names_that_fit_a_folder_are_spelled() -> None:
     host = "a." * 126 + "a"  # 253 bytes
-    assert urls.spell(f"http://{host}./") == f"http://{host}/"
-    assert urls.spell(f"http://{host}:1/") == f"http://{host}:1/"
-    assert urls.spell(f"http://{host}:10/") is None
+    assert urls.normalize(f"http://{host}./") == f"http://{host}/"
+    assert urls.normalize(f"http://{host}:1/") == f"http://{host}:1/"
+    assert urls.normalize(f"http://{host}:10/") is None
     longest = "http://a/".ljust(urls.MAX_URL, "x")
-    assert urls.spell(longest + "#" + "y" * 9000) == longest
+    assert urls.normalize(longest + "#" + "y" * 9000) == longest
 
 
 def test_a_link_is_read_on_its_page() -> None:
     page = "https://example.org/docs/index.html?q"
-    assert urls.spell("../a", page) == "https://example.org/a"
-    assert urls.spell("?r", page) == "https://example.org/docs/index.html?r"
-    assert urls.spell("#part", page) == page
-    assert urls.spell("//other.example", page) == "https://other.example/"
-    assert urls.spell("a", "not a page") is None
+    assert urls.normalize("../a", page) == "https://example.org/a"
+    assert urls.normalize("?r", page) == "https://example.org/docs/index.html?r"
+    assert urls.normalize("#part", page) == page
+    assert urls.normalize("//other.example", page) == "https://other.example/"
+    assert urls.normalize("a", "not a page") is None
 
 
 def test_which_parameters_are_tracking_can_be_said() -> None:
-    assert urls.spell("http://a/?sid=1&gclid=2", tracking=["sid"]) == "http://a/?gclid=2"
-    assert urls.spell("http://a/?sid=1&gclid=2", tracking=()) == "http://a/?sid=1&gclid=2"
+    assert urls.normalize("http://a/?sid=1&gclid=2", tracking=["sid"]) == "http://a/?gclid=2"
+    assert urls.normalize("http://a/?sid=1&gclid=2", tracking=()) == "http://a/?sid=1&gclid=2"
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -199,13 +199,13 @@ QUERIES = st.lists(st.sampled_from(["", "a", "a=b", "utm_id=1", "gclid", "?", "Ã
 @settings(deadline=None)
 @given(ANY_TEXT | URL_LIKE | QUERIES.map("http://example.org/?{}".format), st.none() | URL_LIKE)
 def test_a_spelling_is_stable_and_clean_with_a_safe_host(url: str, base: str | None) -> None:
-    spelled = urls.spell(url, base)
-    if spelled is None:
+    normalized = urls.normalize(url, base)
+    if normalized is None:
         return
-    assert urls.spell(spelled) == spelled == urls.spell(spelled, "http://other.example/")
-    assert re.fullmatch("https?://[!-~]+", spelled)
-    assert "#" not in spelled
-    name = urls.host(spelled)
+    assert urls.normalize(normalized) == normalized == urls.normalize(normalized, "http://other.example/")
+    assert re.fullmatch("https?://[!-~]+", normalized)
+    assert "#" not in normalized
+    name = urls.host(normalized)
     assert re.fullmatch(r"[a-z0-9_[][]a-z0-9_.:-]{0,254}", name)
     assert ".." not in name
 

@@ -7,7 +7,7 @@ import { bars, button, choices, table } from "./parts.js";
 const SPANS = { 600: "10 min", 3600: "1 hour", Infinity: "all" };
 const FEW = 8; // workers that are shown without being asked for
 export const HELD = {
-  flying: "being asked now",
+  in_flight: "being requested now",
   turn: "a free visitor",
   pause: "`crawler resume`",
   delay: "their host's delay",
@@ -102,7 +102,7 @@ function tile(name, value, more, style) {
 function tiles(found) {
   const refused = Object.values(found.refusals).reduce((sum, count) => sum + count, 0);
   const [reason] = Object.keys(found.refusals);
-  const [held] = Object.keys(found.held).filter((name) => name !== "flying");
+  const [held] = Object.keys(found.held).filter((name) => name !== "in_flight");
   const count = (members, state) => members.filter((member) => member.state === state).length;
   const silent = count(found.machines, "silent");
   const crew = many(count(found.workers, "alive"), "worker");
@@ -133,7 +133,7 @@ function row(kind, name, member, workers) {
     workers,
     rate(member.rate),
     number(member.pages),
-    ...[member.waiting, member.flying, member.shards].map((count) => (works ? number(count) : "–")),
+    ...[member.waiting, member.in_flight, member.shards].map((count) => (works ? number(count) : "–")),
     `${long(member.age)} ago`,
   ];
   return el(
