@@ -16,7 +16,7 @@ from crawler import errors
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
 from crawler.crawl.start import check_root, normalize_seed
 from crawler.errors import NotThere
-from crawler.frontier.frontier import batches, from_lines
+from crawler.frontier.batches import from_lines, read_batches
 from crawler.store.mount import FILE
 from crawler.store.records import links_of
 from crawler.store.store import Store, find_host, open_store
@@ -67,11 +67,11 @@ def list_pages(options: Namespace) -> int:
 def _listed(store: Store, host: str | None, options: Namespace) -> Iterator[Facts]:
     """The records and refusals that were asked for, host by host."""
     if options.refused:
-        yield from store.refusals(host)
+        yield from store.failures(host)
     elif options.all:
         for name in _known(store) if host is None else [host]:
             yield from store.records(name)
-            yield from store.refusals(name)
+            yield from store.failures(name)
     else:
         yield from (page.record for page in store.pages(host))
 
@@ -114,7 +114,7 @@ def print_page(options: Namespace) -> int:
     check_root(options.store, "cat")
     store = open_store(options.store)
     record = _find(store, options.url)
-    html = store.html_bytes(record["url"])
+    html = store.text_bytes(record["url"])
     if options.json:
         print(json.dumps({**record, "html": None if html is None else html.decode("utf-8", "replace")}))
     elif html is None:
@@ -217,8 +217,8 @@ def _rows(store: Store) -> Iterator[Row]:
     """Each host that has something or waits for it, by name."""
     waiting = _Waiting(store)
     for host in sorted({*_known(store), *waiting.hosts()}):
-        pages, size = store.weight(host)
-        yield Row(pages, store.refused(host), waiting.count(host), size, host)
+        pages, size = store.disk_use(host)
+        yield Row(pages, store.count_failures(host), waiting.count(host), size, host)
 
 
 def _known(store: Store) -> list[str]:
@@ -240,7 +240,7 @@ class _Waiting:
 
     def _read(self, shards: int) -> Iterator[tuple[str, str]]:
         for shard in range(shards):
-            for data in batches(self._store.files, shard):
+            for data in read_batches(self._store.files, shard):
                 yield from ((urls.host(task.url), urls.key(task.url)) for task in from_lines(data))
 
     def hosts(self) -> Iterator[str]:
@@ -250,4 +250,4 @@ class _Waiting:
     def count(self, host: str) -> int:
         """How many URLs of a host wait: in batches are also some that are settled and not tidied away yet."""
         keys = {key for (key,) in self._db.execute("SELECT key FROM waiting WHERE host = ?", (host,))}
-        return len(keys - self._store.settled(host)) if keys else 0
+        return len(keys - self._store.done(host)) if keys else 0

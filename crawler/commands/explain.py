@@ -17,7 +17,7 @@ from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
 from crawler.fleet.shards import FREE, inboxes, read_owners
-from crawler.frontier.frontier import batches, from_lines
+from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.scope import REDIRECT, bars
 from crawler.frontier.task import Task
 from crawler.settings import Settings
@@ -118,7 +118,7 @@ def _fate(store: Store, url: str, shards: Iterable[int]) -> Facts | None:
 
 
 def _settled(store: Store, url: str, shards: list[int]) -> Facts | None:
-    record, refusal = store.record(url), store.refusal(url)
+    record, refusal = store.record(url), store.failure(url)
     if record:
         return {"state": SETTLED, "record": _of_record(record)}
     if refusal:
@@ -139,7 +139,7 @@ def _of_record(record: Facts) -> Facts:
 
 
 def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
-    lines = [line for shard in shards for data in batches(files, shard) for line in _line_in(data, url)]
+    lines = [line for shard in shards for data in read_batches(files, shard) for line in _line_in(data, url)]
     tries = list(from_lines(b"".join(lines)))
     if not tries:
         return None
@@ -275,7 +275,7 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Verdict | None:
     if found["robots"].get("allowed") is False and settings.robots:
         return "robots", f"{look_up('robots').meaning}, as it was last read"
     if settings.max_per_host is not None:
-        pages = store.kept(urls.host(found["url"]))
+        pages = store.count_pages(urls.host(found["url"]))
         if pages >= settings.max_per_host:
             return "max_per_host", f"its host has {many(pages, 'page')}, and max_per_host is {settings.max_per_host:,}"
     return None

@@ -72,7 +72,7 @@ class Outlook:
     def _read_settings(self) -> None:
         """Whoever watches for weeks goes by what crawl.yaml says now, and is told if that is not right."""
         if time.monotonic() >= self._next_read:
-            self._settings, self._wrong = self.store.settings_at_hand()
+            self._settings, self._wrong = self.store.settings_or_defaults()
             self._next_read = time.monotonic() + SELDOM
 
     def _backlog(self) -> int:

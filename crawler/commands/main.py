@@ -35,7 +35,8 @@ from crawler.crawl.start import check_root
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.frontier import rehydrate
-from crawler.store.store import open_store, open_to_write
+from crawler.store.store import open_store
+from crawler.store.writer import open_to_write
 from crawler.terminal import Add, flag, say
 
 Call = Callable[[argparse.Namespace], int]

@@ -20,11 +20,13 @@ from crawler import settings as config
 from crawler.crawl.start import who_takes_them
 from crawler.errors import UsageError
 from crawler.fleet.shards import inboxes, read_owners
-from crawler.frontier.frontier import Frontier, in_parts
+from crawler.frontier.batches import in_parts
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import BY_WAY_OF, Task, extend
 from crawler.settings import Settings
-from crawler.store.records import depth_of, farthest, from_utc, mark_of
-from crawler.store.store import Store, find_host, open_to_write
+from crawler.store.records import assumed_depth, depth_of, from_utc, mark_of
+from crawler.store.store import Store, find_host
+from crawler.store.writer import open_to_write
 from crawler.terminal import Add, bar, flag, many, say
 from crawler.web import urls
 from crawler.web.reasons import REASONS, row_of
@@ -89,7 +91,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
 
 def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
     for host in wanted.hosts or sorted(filter(urls.is_host, store.files.names("errs"))):
-        for refusal in store.refusals(host):
+        for refusal in store.failures(host):
             url = refusal.get("url")
             if isinstance(url, str) and urls.is_safe(url) and urls.host(url) == host and wanted.has(refusal):
                 yield refusal
@@ -99,7 +101,7 @@ def _errand(refusal: dict[str, Any], settings: Settings) -> Task:
     """The errand to ask a refused URL again, as far from a seed as it was; old refusals do not say how far."""
     target = re.fullmatch(rf"{BY_WAY_OF} (\S+)", str(refusal.get("detail")))  # of a redirect loop: it may still be one
     via = extend("", target[1]) if target else ""
-    return Task(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), via=via)
+    return Task(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, assumed_depth(settings)), via=via)
 
 
 def _said(counts: Counter[str], who: str) -> str:

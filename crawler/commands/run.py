@@ -18,7 +18,8 @@ from crawler.crawl.start import begin, check_root, normalize_seed
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.store.mount import Files
-from crawler.store.store import open_store, open_to_write
+from crawler.store.store import open_store
+from crawler.store.writer import open_to_write
 from crawler.terminal import Add, flag, many, say
 from crawler.web import urls
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from crawler.fleet.control import is_paused
 from crawler.fleet.members import ALIVE, ENDED, Facts, Members, look
-from crawler.frontier.frontier import folder, lines_of
+from crawler.frontier.batches import folder, lines_of
 from crawler.store.store import Store
 from crawler.terminal import many, size
 from crawler.web.text import printable
@@ -23,7 +23,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 
     After a kill, counters may lack what a worker did since its last pulse.
     """
-    settings, wrong = store.settings_at_hand()
+    settings, wrong = store.settings_or_defaults()
     return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards), wrong)
 
 

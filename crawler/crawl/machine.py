@@ -33,11 +33,12 @@ from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Scoreboard
 from crawler.crawl.worker import desk, pauses
 from crawler.crawl.worker.upkeep import House
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
-from crawler.frontier.frontier import Frontier, from_lines
+from crawler.frontier.batches import from_lines
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web.page import Failure
 
 BLAME = 4  # at which a page that dying workers had in hand is refused
@@ -197,12 +198,12 @@ class Machine:
             self.scoreboard.set_in_flight(row, thread, "")
         self._count_crash(row, fault)
         files = Files(self.plan.root, self.id, self.settings.durable)
-        store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
+        store, frontier = StoreWriter(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of it
             for place, task in enumerate(from_lines("\n".join(suspects).encode())):
                 self._blamed[task.url] += blame
                 if self._blamed[task.url] >= BLAME:
-                    store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
+                    store.put_failure(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
                     due = time.monotonic() + 2 * place
                     frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])
@@ -313,7 +314,7 @@ def work(root: str, row: int, machine: str, settings: Settings) -> str:
 
     assert _scoreboard is not None
     files = Files(root, secrets.token_hex(4), settings.durable)
-    store = Store(root, files)
+    store = StoreWriter(root, files)
     patiently(files.share_mode)
     seeds = Seeds(store, settings)
     core = Core(row, machine)  # before the worker has threads: they stay with the one that starts them

@@ -17,12 +17,14 @@ from crawler.errors import Busy, StoreError, UsageError
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
-from crawler.frontier.frontier import Frontier, in_parts
+from crawler.frontier.batches import in_parts
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import bars
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import FOLDERS, NEW, Store, new_settings, open_store
+from crawler.store.store import FOLDERS, Store, check_store
+from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many
 from crawler.web import urls
 
@@ -35,11 +37,11 @@ AT_ONCE = 16  # batches that are written at a time
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
     """The settings of a store that is ready for workers, with the given URLs waiting in it."""
     files = Files(root, me)
-    store = Store(root, files)
+    store = StoreWriter(root, files)
     is_new = _is_new(root, store)
     if is_new:
         _make(root, store, given, bool(seeds))
-    store = open_store(root, files)
+    check_store(store)
     settings = store.settings()
     _check_agreement(root, settings, given)
     config.check_together(settings)
@@ -60,7 +62,7 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     return settings
 
 
-def add(store: Store, seeds: Sequence[str]) -> str:
+def add(store: StoreWriter, seeds: Sequence[str]) -> str:
     """Add URLs to a crawl that others may be working on; what came of it, as a sentence.
 
     They are remembered and handed over before we look who is at work. Machines that are about to end at this very
@@ -70,7 +72,7 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     store.files.durable = settings.durable
     normalized = _normalized(seeds, settings)
     few = normalized if len(normalized) <= FEW else []
-    settled = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
+    settled = sum(store.record(url) is not None or store.failure(url) is not None for url in few)
     added = _add(store, settings, normalized)
     said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
     known = f" ({settled:,} of them settled before)" if settled and added else ""
@@ -127,7 +129,7 @@ def _hidden(seed: str) -> str:
     return re.sub(r"[^\s/\\?#]+", lambda part: ("***@" if "@" in part[0] else "") + part[0].rpartition("@")[2], seed)
 
 
-def _is_new(root: Path, store: Store) -> bool:
+def _is_new(root: Path, store: StoreWriter) -> bool:
     if root.is_file():
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
     if not root.exists() and not root.absolute().parent.is_dir():
@@ -137,7 +139,7 @@ def _is_new(root: Path, store: Store) -> bool:
     return not root.exists() or not store.is_made()
 
 
-def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
+def _make(root: Path, store: StoreWriter, given: dict[str, Any], has_seeds: bool) -> None:
     settings = _first_settings(root, store, given)
     config.check_together(settings)
     has_pages = bool(store.files.names("links"))
@@ -158,7 +160,7 @@ def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> N
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
 
-def _make_alone(store: Store, settings: Settings, has_pages: bool) -> None:
+def _make_alone(store: StoreWriter, settings: Settings, has_pages: bool) -> None:
     """Make the store, unless another machine does; a client may believe in its lock long after it is gone."""
     limit = time.monotonic() + PATIENCE
     while not store.is_made():
@@ -192,7 +194,7 @@ def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> N
         )
 
 
-def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
+def _add(store: StoreWriter, settings: Settings, seeds: Sequence[str]) -> int:
     """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again.
 
     How many of them were not there yet.
@@ -202,18 +204,19 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
     for part in in_parts(map(Task, _normalized(seeds, settings)), 20_000):
         name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
         if name not in known:
-            store.add_seeds((task.url for task in part), name + NEW)
+            store.add_seeds((task.url for task in part), name + NOT_HANDED_OVER)
             added += len(part)
     _hand_over(store, settings)
     return added
 
 
-def _hand_over(store: Store, settings: Settings) -> None:
+def _hand_over(store: StoreWriter, settings: Settings) -> None:
     """Hand over the seeds that are marked, to many shards at a time: a mount answers so many in the time of one."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         frontier = Frontier(store.files, settings, pool.map)
         frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
-        for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
+        known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
+        for name, marked in store.seeds(known):
             frontier.hand_over(Task(seed) for seed in marked)
             frontier.flush()
             store.seeds_are_handed_over(name)

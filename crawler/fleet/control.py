@@ -61,7 +61,7 @@ def resume(store: Store) -> str:
 
 
 def _at_work(store: Store) -> int:
-    settings, _ = store.settings_at_hand()
+    settings, _ = store.settings_or_defaults()
     return len(look(store.files, settings, again=False).at_work)
 
 
@@ -87,7 +87,7 @@ def sweep(files: Files) -> None:
 
 def stop(store: Store, show: Show) -> bool:
     """Tell every machine at work to end in good order, and wait for them; whether all that are alive have ended."""
-    settings, _ = store.settings_at_hand()  # an operator's word does not wait until an edit is right
+    settings, _ = store.settings_or_defaults()  # an operator's word does not wait until an edit is right
     with suppress(DiskFull):
         sweep(store.files)
     members = look(store.files, settings)

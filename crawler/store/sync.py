@@ -1,4 +1,4 @@
-"""How names and bytes reach a disk: folder by folder, or all of a file system in one call."""
+"""Sync to the disk: folder by folder, or a whole file system in one call."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# The kernel's call that brings all of one file system to its disk, and the kinds on which it does what it says: on a
-# network mount it does not reach the server's disk.
+# syncfs(2), and the file systems on which it is enough: on a network mount it does not reach the server's disk.
 SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
 
 
-def do_for_all(root: str) -> bool:
-    """Whether one call syncs all that was written below a folder."""
+def one_call_syncs_all(root: str) -> bool:
+    """Tell whether one call syncs everything written below a folder."""
     return SYNC is not None and _kind_of_disk(os.stat(root).st_dev) in SYNCED_AS_ONE
 
 
 def sync_all(root: str) -> None:
-    """Bring all of the file system that a folder is on to its disk."""
-    with _opened(root) as place:
-        if SYNC is not None and SYNC(place):
+    """Sync the whole file system of a folder."""
+    with _opened(root) as handle:
+        if SYNC is not None and SYNC(handle):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 
 
 def sync_names(folder: str) -> None:
-    """Bring the names in a folder to the disk; not every mount can."""
-    with _opened(folder) as place:
+    """Sync the names in a folder; mounts that cannot do this are passed over."""
+    with _opened(folder) as handle:
         try:
-            os.fsync(place)
+            os.fsync(handle)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EBADF):
                 raise
@@ -39,11 +38,11 @@ def sync_names(folder: str) -> None:
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield place
+        yield handle
     finally:
-        os.close(place)
+        os.close(handle)
 
 
 def _kind_of_disk(device: int) -> str:

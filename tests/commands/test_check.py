@@ -30,6 +30,7 @@ from crawler.frontier import rehydrate
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 Facts = dict[str, Any]
@@ -289,7 +290,7 @@ def any_temporary(root: Path) -> bool:
 
 
 def test_a_repair_that_is_cut_off_makes_the_next_run_rehydrate(empty: Path) -> None:
-    store = Store(empty, Files(empty, "me"))
+    store = StoreWriter(empty, Files(empty, "me"))
     with pytest.raises(KeyboardInterrupt), repair.alone(store, store.settings()):
         raise KeyboardInterrupt
     assert rehydrate.is_needed(store, store.settings())

@@ -35,6 +35,7 @@ from crawler.commands.demo.web import TreeWeb
 from crawler.commands.export import output
 from crawler.commands.export.rows import COLUMNS, MARGIN
 from crawler.store.records import from_utc, to_json, utc
+from crawler.store.writer import StoreWriter
 
 MISSING, USAGE, STOPPED, FULL = 1, 2, 3, 6
 FILES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".parquet", ".warc.gz", ".sqlite"]
@@ -573,7 +574,7 @@ def utc_text(time: Any) -> str:
 
 
 def test_a_database_is_exported_to_by_its_address(crawled: Path, address: str) -> None:
-    store = Store(crawled)
+    store = StoreWriter(crawled)
     first = next(store.pages())
     store.put_record(first.url, to_json({**first.record, "title": "Übung 🦊 \0 " + "x" * 20_000}))
     store.put_html(first.url, "🦊" * 100_000)  # more than 64 KB
@@ -625,7 +626,7 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_left(
 
 def test_a_host_is_found_in_any_spelling_and_one_that_is_not_there_is_said(crawled_once: Path, tmp_path: Path) -> None:
     out = tmp_path / "pages.csv"
-    assert "no page and no refusal of gone.example" in export(crawled_once, out, "--host", "gone.example", code=MISSING)
+    assert "nothing of gone.example" in export(crawled_once, out, "--host", "gone.example", code=MISSING)
     host = expected(crawled_once)[0]["host"]
     export(crawled_once, out, "--host", f"HTTP://{host.upper()}:80/")
     assert {row["host"] for row in read_csv(out)} == {host}

@@ -28,6 +28,7 @@ from crawler.commands.extract.pool import Hand
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 LIST = f"http://{HOST}/list?page="
@@ -283,7 +284,7 @@ def test_a_page_of_which_too_much_is_asked_is_cut_short(
     monkeypatch.setattr(trees, "MOST", 1_000_000)
     root = Path(shutil.copytree(site, tmp_path / "store"))
     url = f"http://{HOST}/"
-    Store(root).put_html(url, "<div>" * 500 + "x" * 50_000)
+    StoreWriter(root).put_html(url, "<div>" * 500 + "x" * 50_000)
     given = rules.read(f"match: ^{url}$\nrows: div\ncolumns: {{text: '::text'}}", "x")
     found = harvest.read_part(root, given, False, (f"{HOST}/{urls.key(url)}",), cast(Hand, NoHand()))
     assert (found.tally.pages, found.tally.cut) == (1, 1)
@@ -292,7 +293,7 @@ def test_a_page_of_which_too_much_is_asked_is_cut_short(
 
 def test_an_empty_store_gives_an_empty_table(tmp_path: Path, ruled: Path) -> None:
     (tmp_path / "store").mkdir()
-    Store(tmp_path / "store", Files(tmp_path / "store", durable=False)).make(Settings(shards=4))
+    StoreWriter(tmp_path / "store", Files(tmp_path / "store", durable=False)).make(Settings(shards=4))
     said = crawler("extract", str(tmp_path / "store"), str(ruled), str(tmp_path / "out.csv"))
     assert said == f"0 pages read, 0 rows; {tmp_path}/out.csv is written\n"
     assert (tmp_path / "out.csv").read_text() == "url,id,type,title,link,place,person,time,tags\n"

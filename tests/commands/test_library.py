@@ -76,7 +76,7 @@ def test_a_folder_that_is_no_store_is_said_and_an_empty_store_has_no_pages(tmp_p
             with pytest.raises(StoreError, match="is not a store"):
                 list(read())
     (tmp_path / "links").mkdir()  # as in a copy of what was brought alone
-    assert list(Store(tmp_path).pages()) == list(Store(tmp_path).refusals("a.example")) == []
+    assert list(Store(tmp_path).pages()) == list(Store(tmp_path).failures("a.example")) == []
 
 
 def test_the_command_can_end_without_a_word_almost_at_once() -> None:

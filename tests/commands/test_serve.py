@@ -34,6 +34,7 @@ from crawler.frontier.waiting import PAUSE, TURN
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
+from crawler.store.writer import StoreWriter
 from crawler.web.page import Failure, Fetched, Reading
 
 EVIL = "http://evil.example/?<b>'\"&x=1"
@@ -48,7 +49,7 @@ HTML = (
 LINKS = ["javascript:alert(1)", "data:text/html,<script>1</script>", "http://evil.example/other"]
 
 
-def add_page(store: Store, url: str, title: str, html: str, links: list[str]) -> None:
+def add_page(store: StoreWriter, url: str, title: str, html: str, links: list[str]) -> None:
     """A page as a worker would leave it, whatever is in it."""
     reading = Reading(html, "utf-8", title, tuple(links))
     page = Fetched(url, 200, {"content-type": "text/html"}, html.encode("utf-8", "replace"))
@@ -85,10 +86,10 @@ def outside() -> Iterator[Outside]:
 def root(crawled_once: Path, outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The crawled store, and a host that means harm."""
     root = Path(shutil.copytree(crawled_once, tmp_path_factory.mktemp("served") / "my crawl"))
-    store = Store(root, Files(root, "tests"))
+    store = StoreWriter(root, Files(root, "tests"))
     add_page(store, EVIL, TITLE, HTML.replace("OUTSIDE", outside.url), LINKS)
     add_page(store, "http://evil.example/large", "Large", "ä" * 3_000_000, [])
-    store.put_refusal("http://evil.example/gone", Failure("", "connect", "<b>bold</b>\u202e"), 3)
+    store.put_failure("http://evil.example/gone", Failure("", "connect", "<b>bold</b>\u202e"), 3)
     by_hand = "evil.example/0123456789abcdef01234567"
     (root / "links" / by_hand).write_text('{"url": ["x"], "title": {"a": [1e999]}, "status": NaN}')
     (root / "errs" / by_hand).write_text('{"url": "javascript:alert(1)", "reason": 7}')
@@ -105,7 +106,7 @@ def served(root: Path) -> Iterator[Served]:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that was made, and nothing else."""
     root = tmp_path_factory.mktemp("empty")
-    Store(root, Files(root, "tests")).make(Settings(shards=4))
+    StoreWriter(root, Files(root, "tests")).make(Settings(shards=4))
     return root
 
 
@@ -321,12 +322,12 @@ def test_hosts_are_counted_sorted_and_searched(served: Served, root: Path) -> No
 
 def test_a_hosts_pages_and_refusals_are_all_there(served: Served, root: Path) -> None:
     store = Store(root)
-    host = max(store.hosts(), key=store.kept)
+    host = max(store.hosts(), key=store.count_pages)
     rows = every_part(served, f"/api/host?host={host}")
     assert [row["url"] for row in rows] == [record["url"] for record in store.records(host)]
     assert {row["kind"] for row in rows} <= {"page", "redirect", "sitemap"}
     refused = every_part(served, f"/api/host?host={host}&what=refusals")
-    assert [(row["url"], row["reason"]) for row in refused] == [(r["url"], r["reason"]) for r in store.refusals(host)]
+    assert [(row["url"], row["reason"]) for row in refused] == [(r["url"], r["reason"]) for r in store.failures(host)]
 
 
 def test_a_page_is_shown_with_its_record_and_text(served: Served, root: Path) -> None:
@@ -351,7 +352,7 @@ def test_a_refusal_and_a_url_that_nobody_has_seen_are_explained(served: Served) 
 
 
 def test_refusals_for_a_reason_are_found_to_the_last(served: Served, root: Path) -> None:
-    wanted = [refusal["url"] for refusal in Store(root).refusals() if refusal["reason"] == "http-404"]
+    wanted = [refusal["url"] for refusal in Store(root).failures() if refusal["reason"] == "http-404"]
     assert wanted
     found, after = [], ""
     while after is not None:
@@ -579,10 +580,10 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
 def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
-    store = Store(root, Files(root, "maker"))
+    store = StoreWriter(root, Files(root, "maker"))
     store.make(Settings(shards=4))
     add_page(store, "http://long.example/" + "a" * 1500, "W" * 5000, "", [])
-    store.put_refusal("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
+    store.put_failure("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
     (root / "crawl.yaml").write_text("delay: soon")
     with serving(root) as served:
         for view in ("host?host=long.example", "refusals"):

@@ -38,6 +38,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.terminal import size
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
@@ -49,7 +50,7 @@ def empty(tmp_path: Path) -> Path:
     """A store that was made, and nothing else."""
     root = tmp_path / "empty"
     root.mkdir()
-    Store(root).make(Settings())
+    StoreWriter(root).make(Settings())
     return root
 
 
@@ -419,7 +420,7 @@ def waiting_at(table: Table, host: str, count: int, due: float = 0.0) -> None:
 
 @pytest.mark.parametrize("some", [2000, 2])
 def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "SOME", some)
+    monkeypatch.setattr(waiting, "HOSTS_AT_ONCE", some)
     now, table = time.monotonic(), Table()
     for host, count in {"a": 1, "b": 10, "c": 20, "d": 30, "e": 40, "f": 50, "g": 0}.items():
         waiting_at(table, f"{host}.example", count)
@@ -449,7 +450,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
 
 
 def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "SOME", 10)
+    monkeypatch.setattr(waiting, "HOSTS_AT_ONCE", 10)
     table = Table()
     for number in range(100):
         waiting_at(table, f"host-{number:02d}.example", 10)
@@ -509,7 +510,7 @@ def test_no_window_is_too_small_or_too_large(empty: Path, width: int, height: in
     crew(empty, 20, minutes=[[1, 1]] * 60, wants={"room": "only little is free " * 9})
     found = Outlook(Store(empty)).look()
     for offset in (0, 5, 1000):
-        lines = View(width, height, offset).lines(found, "the store does not answer")
+        lines = View(width, height, offset).lines(found, "the store does not respond")
         assert len(lines) <= height
         assert all(width_of(line) <= width for line in lines)
 

@@ -278,7 +278,7 @@ def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, 
         assert list(mounted.iterdir()) == [], "nothing is written where the mount was"
         subprocess.run(["mount", "--bind", real, mounted], check=True)
         printed = end(process)
-        assert "pausing: the store does not answer" in printed
+        assert "pausing: the store does not respond" in printed
         assert "the store is back" in printed
         assert w.differences() == []
         assert asked_twice(w.log) == {}
@@ -292,7 +292,7 @@ def test_a_stop_while_the_store_is_away_ends_the_machine_and_loses_nothing(
         process = w.start(*w.web.seeds())
         w.until(8)
         subprocess.run(["umount", "-l", mount[1]], check=True)
-        wait_for_line(process, "pausing: the store does not answer")
+        wait_for_line(process, "pausing: the store does not respond")
         process.terminate()
         end(process, 3)
         subprocess.run(["mount", "--bind", *mount], check=True)
@@ -432,8 +432,8 @@ def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path
         for number in range(300):
             with suppress(OSError):
                 (disk / f"filler{number}").touch()
-        assert "no room in the store" in crawler("add", str(w.root), "http://b.example/", code=6)
-        assert "no room in the store" in w.run("http://b.example/", code=6)
+        assert "the store's disk is full" in crawler("add", str(w.root), "http://b.example/", code=6)
+        assert "the store's disk is full" in w.run("http://b.example/", code=6)
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])

@@ -15,7 +15,8 @@ from lab.world import Answers, Links, World, crawler, html, links, moved, plain,
 from crawler.commands.demo.server import gaps
 from crawler.commands.demo.web import Answer, FlatWeb, Leaf
 from crawler.store.mount import Files
-from crawler.store.store import Robots, Store
+from crawler.store.store import Robots
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.robots import LONGEST
 
@@ -81,7 +82,7 @@ def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
 def test_an_old_copy_is_better_than_none(tmp_path: Path) -> None:
     with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": Answer(503)}), tmp_path) as w:
         w.run("http://b.example/")  # makes the store
-        Store(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
+        StoreWriter(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
         w.run("http://a.example/")
         assert w.urls() == {"http://a.example/"}
         assert w.refusals()["http://a.example/closed"] == "robots"
@@ -90,7 +91,7 @@ def test_an_old_copy_is_better_than_none(tmp_path: Path) -> None:
 def test_a_copy_of_today_is_not_asked_for_again(tmp_path: Path) -> None:
     with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": Answer(404)}), tmp_path) as w:
         w.run("http://b.example/")
-        Store(w.root).put_robots("a.example", Robots(time.time() - DAY / 2, 200, CLOSED.body))
+        StoreWriter(w.root).put_robots("a.example", Robots(time.time() - DAY / 2, 200, CLOSED.body))
         w.run("http://a.example/")
         assert w.asked("a.example") == ["/"]
         assert w.refusals()["http://a.example/closed"] == "robots"
@@ -140,7 +141,9 @@ def test_a_host_that_was_asked_for_the_rules_of_others_alone_has_a_past(tmp_path
     with world(web, tmp_path) as w:
         w.crawl()
         assert w.asked("b.example") == ["/r"]
-        assert "b.example" in dict(Store(w.root, Files(w.root, "me")).past()), "who has it next waits for one delay"
+        assert "b.example" in dict(StoreWriter(w.root, Files(w.root, "me")).past()), (
+            "who has it next waits for one delay"
+        )
 
 
 def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(
     web.answers |= {"b.example/r": Answer(500)}
     with world(web, tmp_path) as w:
         w.run("http://c.example/")  # makes the store
-        Store(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
+        StoreWriter(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
         w.run("http://a.example/")
         assert w.urls() == {"http://a.example/"}
         assert w.refusals()["http://a.example/closed"] == "robots"
@@ -315,7 +318,7 @@ def test_a_frontier_that_is_lost_before_the_sitemaps_were_read_brings_them_back(
         for path in (w.root / "frontier").glob("*/*"):
             path.unlink()
         for path in (w.root / "links").glob("*/*"):  # and what was read of them already
-            if "#" in Store(w.root)._json(str(path.relative_to(w.root)))["url"]:  # type: ignore[index]
+            if "#" in StoreWriter(w.root)._json(str(path.relative_to(w.root)))["url"]:  # type: ignore[index]
                 path.unlink()
         text = (w.root / "crawl.yaml").read_text()
         (w.root / "crawl.yaml").write_text(text.replace("max_pages: 1\n", "max_pages: null\n"))

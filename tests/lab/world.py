@@ -234,7 +234,7 @@ class InSmallLots:
 
     def __init__(self) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(frontier, "LOT", 4)
+        self.patch.setattr(frontier, "MAX_LINES", 4)
         super().__init__()
 
     def teardown(self) -> None:

@@ -64,7 +64,7 @@ def test_a_record_has_the_fields_that_the_readme_shows_and_the_library_reads_it(
         store = Store(w.root)
         records = list(store.records("a.example"))
         assert [list(record) for record in records] == [list(shown)] * 2
-        assert all((store.html(record["url"]) or "").strip().endswith("</html>") for record in records)
+        assert all((store.text(record["url"]) or "").strip().endswith("</html>") for record in records)
 
 
 def test_help_of_each_command_has_an_example() -> None:

@@ -21,8 +21,9 @@ from crawler.commands.check.repair import MANY, Repair, alone, fold
 from crawler.commands.status import totals
 from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
-from crawler.frontier.frontier import in_parts
-from crawler.store.store import LOCK, open_store, open_to_write
+from crawler.frontier.batches import in_parts
+from crawler.store.store import open_store
+from crawler.store.writer import LOCK, open_to_write
 from crawler.terminal import Add, many, say
 from crawler.web.text import printable
 
@@ -132,15 +133,16 @@ def commands(add: Add) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """`crawler check`."""
-    store = open_to_write(options.store) if options.repair else open_store(options.store)
+    writer = open_to_write(options.store) if options.repair else None
+    store = writer or open_store(options.store)
     settings = store.settings()
     is_whole = not rehydrate.is_needed(store, settings)
-    if not options.repair:
+    if writer is None:
         teller = Teller(options.json)
         _check(look(store, settings), is_whole, teller)
         return errors.FOUND if teller.counts else errors.OVER
-    with alone(store, settings) as scene:
-        _check(scene, is_whole, Teller(options.json, Repair(store, settings)))
+    with alone(writer, settings) as scene:
+        _check(scene, is_whole, Teller(options.json, Repair(writer, settings)))
         folded = fold(store.files, scene.clock)
         if folded:
             say(f"the counters of {many(folded, 'worker')} that ended long ago are in one file now", sys.stderr)

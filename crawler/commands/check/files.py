@@ -16,8 +16,8 @@ from crawler.fleet.members import MACHINE, is_id
 from crawler.fleet.shards import read_owners
 from crawler.frontier.task import Task
 from crawler.store.mount import FILE, FOLDER, LINK
-from crawler.store.records import depth_of, farthest
-from crawler.store.store import KEY, OLDEST, shard_name
+from crawler.store.records import assumed_depth, depth_of
+from crawler.store.store import KEY, MISSING_CACHED, shard_name
 from crawler.web import urls
 
 Facts = dict[str, Any]
@@ -102,7 +102,7 @@ class Pages:
         for noun in NOUNS:
             if host not in self.homes[noun]:
                 continue
-            limit = time.monotonic() + OLDEST
+            limit = time.monotonic() + MISSING_CACHED
             while not self.scene.sees(noun, host) and time.monotonic() < limit:
                 time.sleep(AGAIN)
             if self.files.is_folder(f"{noun}/{host}"):
@@ -179,7 +179,7 @@ class Pages:
         html = f"htmls/{place}"
         size = self.files.size(html)
         if size is None or _is_half(facts, size):  # mounts may be wrong about what they were not asked to open
-            data = self.scene.store.html_bytes(facts["url"])
+            data = self.scene.store.text_bytes(facts["url"])
             size = None if data is None else len(data)
         if size is None:
             return Finding("no-html", path, f"the page {facts['url']} has no html", (self._task(facts),))
@@ -189,7 +189,7 @@ class Pages:
         return None
 
     def _task(self, facts: Facts) -> Task:
-        return Task(facts["url"], depth_of(facts, farthest(self.scene.settings)))
+        return Task(facts["url"], depth_of(facts, assumed_depth(self.scene.settings)))
 
 
 def _facts(data: bytes) -> Facts:

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from crawler.commands.check.findings import AGAIN, Finding, Keys, Scene
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier.frontier import folder, from_lines, in_parts, lines_of
-from crawler.frontier.rehydrate import Found
+from crawler.frontier.batches import folder, from_lines, in_parts, lines_of
+from crawler.frontier.rehydrate import FoundLinks
 from crawler.frontier.scope import REDIRECT, Seeds
 from crawler.frontier.task import Task
-from crawler.store.store import NEW
+from crawler.store.writer import NOT_HANDED_OVER
 from crawler.terminal import bar
 from crawler.web import urls
 
@@ -32,12 +32,13 @@ class Links:
         self.seeds = Seeds(scene.store, scene.settings)
         scene.freshen("seeds")
         self.seeds.refresh(freshen=False)
-        self.found = Found()
+        self.found = FoundLinks()
         self.settled, self.waiting = Keys(), Keys()
         self._misrouted = sqlite3.connect("", isolation_level=None)
         self._misrouted.execute("CREATE TABLE stray(host TEXT, key TEXT)")
         for name, seeds in scene.store.seeds():
-            if not name.startswith(REDIRECT) and not name.endswith(NEW):  # new ones are handed over by the next run
+            # The next run hands the new ones over.
+            if not name.startswith(REDIRECT) and not name.endswith(NOT_HANDED_OVER):
                 self.found.add(map(Task, seeds))
 
     def note_misrouted(self, host: str, keys: Iterable[str]) -> None:
@@ -103,7 +104,7 @@ class Links:
 
     def _not_waiting(self) -> Iterator[Task]:
         last, is_full = "", False
-        for task in self.found.unsettled(self.scene.store):
+        for task in self.found.not_done(self.scene.store):
             if urls.host(task.url) != last:
                 last = urls.host(task.url)
                 is_full = self._is_full(last)
@@ -113,7 +114,7 @@ class Links:
     def _is_full(self, host: str) -> bool:
         """Whether a host has as many pages as it may: what else it has is left out on purpose."""
         most = self.scene.settings.max_per_host
-        return most is not None and self.scene.store.kept(host) >= most
+        return most is not None and self.scene.store.count_pages(host) >= most
 
     def _is_lost(self, task: Task) -> bool:
         """Whether a URL does not wait, and by new listings is not settled."""
@@ -126,7 +127,7 @@ class Links:
 
     def expect_all(self) -> None:
         """Count all that is not settled as waiting: the frontier is gone, and will be made again."""
-        for part in in_parts(self.found.unsettled(self.scene.store), PART):
+        for part in in_parts(self.found.not_done(self.scene.store), PART):
             self.will_wait(part)
 
     # ---- htmls without a record

@@ -23,13 +23,13 @@ from crawler.frontier.frontier import Frontier
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 MANY = 100  # ended workers whose files may stay as they are
 
 
 @contextmanager
-def alone(store: Store, settings: Settings) -> Iterator[Scene]:
+def alone(store: StoreWriter, settings: Settings) -> Iterator[Scene]:
     """A store on which nobody works until the repair is done, as it was found."""
     store.files.durable = settings.durable
     with store.alone("repairing or rehydrating the store"):
@@ -49,7 +49,7 @@ def alone(store: Store, settings: Settings) -> Iterator[Scene]:
 class Repair:
     """Mends findings, some at a time: what is to be asked again waits before anything is moved."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: StoreWriter, settings: Settings) -> None:
         self.store, self.files, self.settings = store, store.files, settings
         self.lost = f"lost/{utc(time.time())}"
         self._frontier = Frontier(store.files, settings)

@@ -90,7 +90,7 @@ def listing(files: Files, folder: str, mount: Mount) -> Iterator[Finding]:
         files.create(f"{folder}/{number}")
     for number in range(20):
         files.drop(f"{folder}/{number}")
-    files.settle([folder])
+    files.sync([folder])
     right = {str(number) for number in range(20, 40)}
     seconds = wait_until(lambda: set(fresh_names(files, folder)) == right, PATIENCE)
     yield judge_delay("listing", seconds, "own names, new and removed,", mount.against_stale())

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from crawler.commands.export.formats import FORMS, Columns, Form, Row, plain
 from crawler.errors import DiskFull, UsageError
-from crawler.store.mount import FULL
+from crawler.store.mount import DISK_FULL
 
 SQLITE = ".sqlite"
 SQL_KINDS = {"int": "INTEGER", "float": "REAL", "bool": "INTEGER", "key": "TEXT NOT NULL PRIMARY KEY"}
@@ -70,7 +70,7 @@ def trouble(path: Path) -> Iterator[None]:
     except (OSError, sqlite3.Error) as error:
         why = getattr(error, "strerror", None) or error
         code = getattr(error, "sqlite_errorcode", None)
-        if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in FULL:
+        if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in DISK_FULL:
             raise DiskFull(f"there is no room for {path} ({why}); make room, and run the same command again") from error
         if code == sqlite3.SQLITE_BUSY:
             raise busy(path) from error

@@ -69,7 +69,7 @@ def row(store: Store, wanted: Selection, place: Place) -> Row | None:
     """The row of a page; None if it is none, or not wanted."""
     if wanted.since and store.changed(*place) < from_utc(wanted.since):
         return None
-    page = store.page(*place)
+    page = store.page_at(*place)
     return _row(store, page, wanted.html) if page and _is_wanted(page, wanted) else None
 
 
@@ -82,11 +82,11 @@ def _is_wanted(page: Page, wanted: Selection) -> bool:
 
 def _row(store: Store, page: Page, with_html: bool) -> Row:
     """What a record tells, in types that a table can rely on: it may have been made by hand."""
-    text = store.html(page.url) if with_html else None
+    text = store.text(page.url) if with_html else None
     made = {
         **page.record,
         "host": page.host,
-        "text_length": store.size(page.url) if text is None else len(text.encode("utf-8", "replace")),
+        "text_length": store.text_size(page.url) if text is None else len(text.encode("utf-8", "replace")),
         "link_count": len(page.links),
         "key": page.key,
     }

@@ -126,10 +126,10 @@ def read_part(root: Path, rules: Rules, show: bool, part: Part, hand: Hand) -> H
         if found.size > ENOUGH:
             found.rest = part[place:]
             break
-        page = store.page(*name.split("/"))
+        page = store.page_at(*name.split("/"))
         if not page or not (show or _is_wanted(page, name, rules, hand)):
             continue
-        html = store.html(page.url)
+        html = store.text(page.url)
         if html is None:
             found.tally.lose("without html", page.url)
         else:

@@ -97,7 +97,7 @@ class Views:
             raise UsageError(f"there can be no host {host!r} in a store; choose one of the list")
         noun = NOUNS[_choice(query, "what", tuple(NOUNS))]
         keys, place = _part(self.store.keys(noun, host), query)
-        found = (self.store.found(noun, host, key) for key in keys)
+        found = (self.store.read(noun, host, key) for key in keys)
         rows = [_row(facts) for facts in found if facts is not None]
         return {**place, "host": host, "rows": rows, **self.census.look(host)._asdict()}
 
@@ -108,7 +108,7 @@ class Views:
         rows: list[Facts] = []
         meaning = _meaning(reason)
         for host, key in self._refused_after(after):
-            refusal = self.store.found("errs", host, key)
+            refusal = self.store.read("errs", host, key)
             if refusal and reason in ("", refusal.get("reason")):
                 rows.append(_row(refusal))
             if len(rows) == ROWS or time.monotonic() > limit:
@@ -127,12 +127,12 @@ class Views:
         """The record and the text of a URL, or its refusal, or what else became of it."""
         url = self._url(query)
         record = self.store.record(url)
-        refusal = None if record else self.store.refusal(url)
+        refusal = None if record else self.store.failure(url)
         facts: Facts = {"url": url, "host": urls.host(url), "key": urls.key(url), "record": None, "refusal": None}
         if record:
             links = links_of(record)
             shown = [{"url": link, "asked": urls.is_safe(link)} for link in links[:LINKS]]
-            text = self.store.html(url)
+            text = self.store.text(url)
             facts |= {"record": _plain(record), "kind": _kind(record), "links": shown, "link_count": len(links)}
             facts |= {"length": None if text is None else len(text), "text": Html((text or "")[:TEXT])}
         elif refusal:
@@ -144,7 +144,7 @@ class Views:
 
     def drawn(self, query: Query) -> bytes:
         """A page's text for a frame that may do nothing."""
-        text = (self.store.html(self._url(query)) or "")[:DRAWN]
+        text = (self.store.text(self._url(query)) or "")[:DRAWN]
         return QUIET.sub("<x-", text).encode("utf-8", "replace")
 
     def settings(self, query: Query) -> Facts:
@@ -165,7 +165,7 @@ class Views:
     def _url(self, query: Query) -> str:
         """The URL that is asked for, as a store has it: no other text becomes a name."""
         given = query.get("url", "").strip()
-        if urls.is_safe(given) and (self.store.record(given) or self.store.refusal(given)):
+        if urls.is_safe(given) and (self.store.record(given) or self.store.failure(given)):
             return given
         url = urls.normalize(given, tracking=self.store.settings().tracking)
         if url is None:

@@ -20,15 +20,16 @@ from crawler.crawl.worker.pauses import Want
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.fleet.members import Minutes, Rate
 from crawler.fleet.shards import Shards
-from crawler.frontier.frontier import Frontier, in_parts, to_lines
+from crawler.frontier.batches import in_parts, to_lines
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host
 from crawler.frontier.task import Task
 from crawler.frontier.waiting import PAUSE, TURN, Survey
 from crawler.settings import Settings
 from crawler.store.mount import Draft
 from crawler.store.records import depth_of, to_json, utc
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Failure
 
@@ -60,7 +61,7 @@ class Desk:
     """A worker's desk: visitors come to it from all sides, the housekeeper flushes it."""
 
     def __init__(
-        self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+        self, store: StoreWriter, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
     ) -> None:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.scoreboard, self.row, self.machine, self.threads = scoreboard, row, machine, scoreboard.threads
@@ -74,7 +75,7 @@ class Desk:
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
         self._descriptors = pauses.files_for(scoreboard.threads)
-        self.files.places.hold = pauses.places_for(scoreboard.threads)
+        self.files.directories.max_kept = pauses.places_for(scoreboard.threads)
         self._taking = threading.Lock()  # to look whether one may take, and to take
         lock = threading.RLock()  # only who watches the clock asks the table meanwhile: all visitors come by here
         self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
@@ -201,31 +202,31 @@ class Desk:
 
     def dismiss(self, task: Task) -> None:
         """A URL has brought what it was asked for, and leaves the frontier without a record: an errand."""
-        self.table.settle([task], kept=False, links=False)
+        self.table.mark_done([task], kept=False, links=False)
 
     def leave_out(self, task: Task) -> None:
         """A URL is not asked, as the settings are now; it leaves the frontier, and a rehydration brings it back."""
-        self.table.leave_out(task.url)
+        self.table.skip(task.url)
         log.info("left out: %s", task.url, extra={"event": "cut", "url": task.url})
 
     def refuse(self, task: Task, failure: Failure) -> None:
         """A URL is refused for good."""
-        self.retry_until_store_answers(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
+        self.retry_until_store_answers(self.store.put_failure, task.url, failure, task.attempt + 1, task.depth)
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
             self._refusals[failure.reason] += 1
-        self.table.settle([task], kept=False, links=False)
+        self.table.mark_done([task], kept=False, links=False)
         self.count("refusals")
         facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
         log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
 
     def ask_again(self, errand: Task, url: str, refusal: dict[str, Any] | None) -> None:
         """A refusal is taken back, and its URL waits again; the errand to do so is there until it does."""
-        if self.retry_until_store_answers(self.store.take_back, url) and refusal:
+        if self.retry_until_store_answers(self.store.drop_failure, url) and refusal:
             with self.table.lock:
                 self._refusals[str(refusal.get("reason"))] -= 1
         if self.retry_until_store_answers(self.store.record, url) is None:
-            self.frontier.ask_again(Task(url, errand.depth, via=errand.via))
+            self.frontier.retry(Task(url, errand.depth, via=errand.via))
         self.dismiss(errand)
 
     def _loudness(self, task: Task) -> int:
@@ -274,7 +275,7 @@ class Desk:
     def _can_open(self) -> bool:
         """Whether all visitors could have what they need to ask, at once."""
         self.let_go()
-        self.files.places.let_go()
+        self.files.directories.close_kept()
         return pauses.can_open(self._descriptors)
 
     def check_descriptors(self) -> None:
@@ -346,8 +347,8 @@ class Desk:
         self.count("bytes", sum(item.bytes for item in pages))
         self.count("sitemaps", sitemaps)
         self.count("redirects", len(others) - sitemaps)
-        self.table.settle([item.task for item in pages], kept=True)
-        self.table.settle([item.task for item in others], kept=False)
+        self.table.mark_done([item.task for item in pages], kept=True)
+        self.table.mark_done([item.task for item in others], kept=False)
         for item in done if log.isEnabledFor(logging.DEBUG) else ():
             url, status = item.task.url, item.record["status"]
             facts = {"event": "page", "url": url, "status": status, "links": len(item.record["links"])}
@@ -370,7 +371,7 @@ class Desk:
         with self.table.lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
-            self.files.settle(unsynced, self._share_out)
+            self.files.sync(unsynced, self._share_out)
         except StoreError:
             with self.table.lock:
                 self._unsynced |= unsynced
@@ -397,8 +398,8 @@ class Desk:
             "rate": rate,
             "waiting": self.table.waiting,
             "in_flight": self.table.taken,
-            "cut": self.table.cut,
-            "traps": dict(self.seeds.cut),
+            "cut": self.table.skipped,
+            "traps": dict(self.seeds.skipped),
             "shards": len(self.frontier.owned),
             "wants": {kind: want.sentence for kind, want in list(self._wants.items())},
             "unheeded": self.scoreboard.unheeded,

@@ -18,7 +18,7 @@ from crawler.fleet.control import PAUSE, STOP
 from crawler.fleet.heartbeats import ALL, read_counters
 from crawler.frontier.scope import Seeds
 from crawler.settings import Settings
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
 QUICK = 0.2  # the same while one is idle, and between looks for what a neighbour has left
@@ -33,7 +33,7 @@ class House(Desk):
     """A desk and all that goes on behind it: one thread keeps house, another shows the pulse."""
 
     def __init__(
-        self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+        self, store: StoreWriter, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
     ) -> None:
         super().__init__(store, settings, seeds, scoreboard, row, machine)
         self._leaving: set[int] = set()
@@ -181,7 +181,7 @@ class House(Desk):
     def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to do before, in a moment."""
         self.look_around()
-        self.files.places.let_go()  # now and then: what a user has moved must not be held on to
+        self.files.directories.close_kept()  # now and then: what a user has moved must not be held on to
         self.sync_records()
         self._count_elsewhere()
         return all(map(self.frontier.tidy, list(self.frontier.owned)))

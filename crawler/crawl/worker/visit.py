@@ -27,12 +27,12 @@ from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import House
 from crawler.errors import StoreError
 from crawler.fetch.fetcher import Fetcher
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host
 from crawler.frontier.task import BY_WAY_OF, Task, extend
 from crawler.settings import Settings
 from crawler.store.records import build_record, mark_of
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import markup, reasons, sitemap, urls
 from crawler.web.page import REDIRECTS, Failure, Fetched
 from crawler.web.robots import LONGEST, Rules, token
@@ -47,7 +47,7 @@ HOPS = 20  # redirects in a row: as many as browsers follow
 class Worker:
     """One process of a machine's pool: a full peer of every other worker on any machine."""
 
-    def __init__(self, store: Store, house: House, seeds: Seeds) -> None:
+    def __init__(self, store: StoreWriter, house: House, seeds: Seeds) -> None:
         self.store = store
         self.house = house
         self.frontier = house.frontier
@@ -155,7 +155,7 @@ class Worker:
         if settled is None:
             due = time.monotonic() + NOT_YET
         else:
-            kept = self.house.retry_until_store_answers(self.store.kept, host.host) if settled else 0
+            kept = self.house.retry_until_store_answers(self.store.count_pages, host.host) if settled else 0
             is_met = self.frontier.meet(host.host, settled, kept, host.gains)
             due = self._first_due(task, host)
             if is_met and not settled and due <= time.monotonic():
@@ -201,7 +201,7 @@ class Worker:
 
     def _take_back(self, task: Task, url: str) -> None:
         """Have a refused URL asked again; but not if it was, and is refused anew: that is not what was meant."""
-        refusal = self.house.retry_until_store_answers(self.store.refusal, url)
+        refusal = self.house.retry_until_store_answers(self.store.failure, url)
         if refusal and urls.as_again(url, mark_of(refusal)) != task.url:
             return self.house.dismiss(task)
         if refusal:

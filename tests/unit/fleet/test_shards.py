@@ -20,7 +20,7 @@ from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_coun
 from crawler.fleet.shards import Shards, Trace
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 SETTINGS = Settings(shards=8, heartbeat=2.0, dead_after=30.0)
 
@@ -57,7 +57,7 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.now = 1000.0
-        Store(root, Files(root, "maker", durable=False)).make(SETTINGS)
+        StoreWriter(root, Files(root, "maker", durable=False)).make(SETTINGS)
 
     def worker(self, me: str, crowd: int = 1) -> Worker:
         return Worker(self, me, crowd)

@@ -1,4 +1,4 @@
-"""The frontier: nothing leaves it before it is settled, and the next URL is the right one."""
+"""The frontier: nothing leaves it before it is done, and the next URL is the right one."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import House
 from crawler.crawl.worker.visit import Worker
 from crawler.errors import StoreAway
+from crawler.frontier import batches as batches_module
 from crawler.frontier import frontier as frontier_module
-from crawler.frontier.frontier import Frontier, from_lines, to_lines
+from crawler.frontier.batches import from_lines, to_lines
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host, Table
+from crawler.frontier.table import Table
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store import sync as syncs
 from crawler.store.mount import Draft, Files
 from crawler.store.records import build_record
-from crawler.store.store import Robots, Store
+from crawler.store.store import Robots
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
 
@@ -64,7 +68,7 @@ def take_all(table: Table, now: float = 0.0) -> list[str]:
     while taken := table.take(now):
         task, host = taken
         found.append(task.url)
-        table.settle([task], kept=True)
+        table.mark_done([task], kept=True)
         table.rest(host.host, 0.0)
     return found
 
@@ -76,7 +80,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def make_root(folder: Path, shards: int = 2) -> None:
-    Store(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
+    StoreWriter(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
 
 
 def frontier_of(root: Path, me: str = "me", **given: object) -> Frontier:
@@ -97,7 +101,7 @@ def add(owner: Frontier, *tries: Task) -> None:
 def tidy(owner: Frontier, shard: int, most: int) -> None:
     """Tidy a shard in which more than so many batches are many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frontier_module, "MANY", most)
+        patch.setattr(frontier_module, "MAX_SMALL", most)
         owner.tidy(shard)
 
 
@@ -167,7 +171,7 @@ def test_a_retry_waits_no_longer_than_it_was_told_whatever_the_clocks_say(
 ) -> None:
     data = to_lines([Task(A, 0, 1, time.monotonic() + 100)])
     monkeypatch.setattr(
-        frontier_module,
+        batches_module,
         "time",
         SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=lambda: time.monotonic() + 1e6),
     )
@@ -216,7 +220,7 @@ def test_the_name_of_a_batch_tells_how_many_lines_it_has(root: Path) -> None:
 
 
 def test_a_long_lot_becomes_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     add(frontier_of(root), *(Task(f"{A}{number}") for number in range(25)))
     assert sorted(path.name.rpartition(".")[2] for path in root.glob("frontier/*/*")) == ["10", "10", "5"]
 
@@ -240,7 +244,7 @@ def test_each_url_goes_into_the_folder_of_its_shard(root: Path) -> None:
             assert {mine.shard_of(task.url) for task in from_lines(path.read_bytes())} == {int(path.parent.name)}
 
 
-# ---- nothing leaves before it is settled
+# ---- nothing leaves before it is done
 
 PAGES = [f"https://{host}.example/{number}" for host in "ab" for number in range(3)]
 
@@ -257,7 +261,7 @@ class Life(RuleBasedStateMachine):
         self.start()
         self.other = frontier_of(self.root, "other")
         self.model: dict[str, tuple[int, int]] = {}  # what waits: its smallest depth, its highest attempt
-        self.settled: set[str] = set()
+        self.done: set[str] = set()
 
     def start(self) -> None:
         self.starts += 1
@@ -268,7 +272,7 @@ class Life(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def expect(self, task: Task) -> None:
-        if task.url not in self.settled:
+        if task.url not in self.done:
             depth, attempt = self.model.get(task.url, (task.depth, task.attempt))
             self.model[task.url] = min(depth, task.depth), max(attempt, task.attempt)
 
@@ -299,11 +303,11 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.taken)
     @rule(kept=st.booleans())
-    def settle(self, kept: bool) -> None:
+    def finish(self, kept: bool) -> None:
         _, task = self.taken.popitem()
-        self.settled.add(task.url)
+        self.done.add(task.url)
         self.model.pop(task.url, None)
-        self.mine.table.settle([task], kept)
+        self.mine.table.mark_done([task], kept)
 
     @precondition(lambda self: self.taken)
     @rule()
@@ -341,10 +345,10 @@ class Life(RuleBasedStateMachine):
         self.start()
 
     @invariant()
-    def a_new_owner_finds_all_that_is_not_settled(self) -> None:
+    def a_new_owner_finds_all_that_is_not_done(self) -> None:
         found = {url: (task.depth, task.attempt) for url, task in on_disk(self.root).items()}
         assert {url: found.get(url) for url in self.model} == self.model
-        assert found.keys() <= self.model.keys() | self.settled
+        assert found.keys() <= self.model.keys() | self.done
 
     @invariant()
     def the_counters_are_right(self) -> None:
@@ -390,7 +394,7 @@ def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_resta
     taken = mine.table.take(1e9)
     assert taken and taken[0] == Task(A, 1, 1)
     mine.flush()
-    mine.table.settle([taken[0]], kept=True)
+    mine.table.mark_done([taken[0]], kept=True)
     for shard in (0, 1):
         mine.tidy(shard)
     assert not list(root.glob("frontier/*/*")), "nothing counts for ever"
@@ -450,19 +454,19 @@ def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
 
 def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -> None:
     mine = owner_of(root)
-    for number in range(frontier_module.MANY + 10):
+    for number in range(frontier_module.MAX_SMALL + 10):
         add(mine, Task(f"{A}{number}"))
     for number in range(5):
-        mine.table.settle([Task(f"{A}{number}")], kept=True)
+        mine.table.mark_done([Task(f"{A}{number}")], kept=True)
     mine.tidy(mine.shard_of(A))
     assert len(list(root.glob("frontier/*/*"))) < 35
-    assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
+    assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MAX_SMALL + 10)}
 
 
 def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     mine = owner_of(root)
     for number in range(4):
         add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
@@ -470,7 +474,7 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     tidy(mine, mine.shard_of(A), most=1)
     assert set(root.glob("frontier/*/*")) == names
     for number in range(4):
-        mine.table.settle([Task(f"{A}{number}/0")], kept=True)
+        mine.table.mark_done([Task(f"{A}{number}/0")], kept=True)
     tidy(mine, mine.shard_of(A), most=1)
     assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
 
@@ -481,7 +485,7 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
 @pytest.fixture
 def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store in which ten lots wait, the last one with a retry."""
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     giver = frontier_of(root, "giver")
     for number in range(10):
         add(giver, *(Task(f"{A}{number}/{page}") for page in range(10)))
@@ -510,7 +514,7 @@ def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: P
 def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
     mine = owner_of(large)
     for url in take_all(mine.table):
-        mine.table.settle([Task(url)], kept=True)
+        mine.table.mark_done([Task(url)], kept=True)
     shard = mine.shard_of(A)
     assert not mine.tidy(shard)
     assert len(list(large.glob("frontier/*/*"))) == 11
@@ -530,7 +534,7 @@ def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: P
 def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_on_at_first(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     mine = frontier_of(root)
     shard = mine.shard_of(A)
     other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(url) != shard)
@@ -543,7 +547,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     read_all(mine).flush()
     mine.tidy(shard)
     assert len(on_disk(root)) == 12
-    mine.table.settle([Task(A)], kept=True)
+    mine.table.mark_done([Task(A)], kept=True)
     mine.tidy(shard)
     assert len(on_disk(root)) == 11
 
@@ -573,7 +577,7 @@ def test_what_a_dead_worker_had_is_written_anew_a_lot_at_a_time(large: Path) -> 
 def test_a_worker_is_not_idle_while_it_has_batches_to_read(
     root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     house = home().house
     house.frontier.own([0, 1])
     add(frontier_of(root, "giver"), *(Task(f"{A}{page}") for page in range(10)))
@@ -581,7 +585,7 @@ def test_a_worker_is_not_idle_while_it_has_batches_to_read(
     assert house._is_idle()
     house.frontier.read_inboxes([0, 1], fresh=True)
     for page in range(10):
-        house.table.settle([Task(f"{A}{page}")], kept=True)
+        house.table.mark_done([Task(f"{A}{page}")], kept=True)
     assert house.table.waiting == 0
     assert not house._is_idle()
     house.frontier.read_on()
@@ -593,7 +597,7 @@ def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch
     add(mine, Task(A + "1"), Task(A + "2"), Task(A + "3"))
     taken = mine.take()
     assert taken
-    mine.table.settle([taken[0]], kept=True)
+    mine.table.mark_done([taken[0]], kept=True)
     mine.disown([mine.shard_of(A)])
     assert on_disk(root).keys() == {A + "1", A + "2", A + "3"} - {taken[0].url}
 
@@ -713,7 +717,7 @@ def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
     for noun in ("links", "errs"):
         mine.files.put(f"{noun}/a.example/notes.txt", b"")
     mine.files.put(f"links/a.example/{urls.key(A)}", b"{}")
-    mine.meet("a.example", Store(root).settled("a.example"), 1)
+    mine.meet("a.example", StoreWriter(root).done("a.example"), 1)
     assert take_all(mine.table) == [A + "1"]
 
 
@@ -797,7 +801,7 @@ def test_redirects_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(r
 def take_one(table: Table) -> Task:
     taken = table.take(0.0)
     assert taken
-    table.settle([taken[0]], kept=True)
+    table.mark_done([taken[0]], kept=True)
     table.rest(taken[1].host, 0.0)
     return taken[0]
 
@@ -839,7 +843,7 @@ def test_a_host_that_has_its_share_is_cut() -> None:
     table = table_of(*(Task(f"{A}{number}") for number in range(5)), Task(B), max_per_host=2)
     assert sorted(take_all(table)) == [A + "0", A + "1", B]
     assert table.take(10.0) is None
-    assert (table.cut, table.waiting, table.left[1]) == (3, 0, 0)
+    assert (table.skipped, table.waiting, table.left[1]) == (3, 0, 0)
 
 
 def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
@@ -854,7 +858,7 @@ def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
     table = table_of(*(Task(f"{A}{number}") for number in range(3)), max_per_host=1)
     taken = table.take(0.0)
     assert taken and table.take(0.0) is None
-    table.settle([taken[0]], kept=False)
+    table.mark_done([taken[0]], kept=False)
     table.rest("a.example", 0.0)
     assert len(take_all(table)) == 1
 
@@ -880,7 +884,7 @@ def deal_with_nearer(table: Table) -> list[Task]:
 
 
 @pytest.mark.parametrize("relax", [True, False])
-def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
+def test_a_done_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
     table = table_of(Task(A, 3), relax=relax)
     take_all(table)
     table.add([Task(A, 3), Task(A, 2), Task(A, 2), Task(A, 1)], 2, one_shard)
@@ -891,13 +895,13 @@ def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(rela
     assert table.nearer == []
 
 
-def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_settled() -> None:
+def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_done() -> None:
     table = table_of(Task(A, 3), relax=True)
     taken = table.take(0.0)
     assert taken
     table.add([Task(A, 1)], 2, one_shard)
     assert table.nearer == []
-    table.settle([taken[0]], kept=True)
+    table.mark_done([taken[0]], kept=True)
     assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
     assert [(task.url, task.depth) for task in deal_with_nearer(table)] == [(A, 1)]
     assert table.left[2] == 0
@@ -908,7 +912,7 @@ def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_t
     taken = table.take(0.0)
     assert taken
     table.add([Task(A, 1)], 2, one_shard)
-    table.settle([taken[0]], kept=False, links=False)
+    table.mark_done([taken[0]], kept=False, links=False)
     assert (table.nearer, table.left[2]) == ([], 0)
 
 
@@ -930,7 +934,7 @@ class Home:
 
     def __init__(self, root: Path, workers: int = 1, **given: object) -> None:
         self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
-        self.store = Store(root, Files(root, "house", durable=False))
+        self.store = StoreWriter(root, Files(root, "house", durable=False))
         self.scoreboard = Scoreboard(get_context("spawn"), workers, 4)
         self.seeds = Seeds(self.store, self.settings)
         self.house = House(self.store, self.settings, self.seeds, self.scoreboard, 0, "machine")
@@ -967,7 +971,7 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
 ) -> None:
     mine = home()
     mine.store.files.durable = True
-    mine.store.files.__dict__["_settles_at_once"] = at_once
+    mine.store.files.__dict__["_syncs_at_once"] = at_once
     written: set[Path] = set()  # files and folders that changed since they were brought to the disk
     lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
     sync, fsync, write_new, rename = syncs.sync_all, os.fsync, Files._write_new, Draft.rename
@@ -995,7 +999,7 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     mine.store.put_html(A, "text")
     mine.keep(A, 0, B, C)
     assert lost == [set()]
-    assert on_disk(root).keys() == {B, C} and mine.store.html(A) == "text"
+    assert on_disk(root).keys() == {B, C} and mine.store.text(A) == "text"
 
 
 def test_what_a_neighbour_leaves_is_looked_for_at_once_by_a_worker_that_has_little(
@@ -1094,7 +1098,7 @@ def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
     assert mine.house._may_leave() and mine.house.outcome == "limit"
 
 
-@pytest.mark.parametrize("failing", ["take", "settle"])
+@pytest.mark.parametrize("failing", ["take", "mark_done"])
 def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
     home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -1108,7 +1112,7 @@ def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
     task, host = Task(A), Host("a.example", 0.0, True, 0)
     monkeypatch.setattr(mine.house.frontier, "take", lambda: (task, host) if failing != "take" else fail())
     monkeypatch.setattr(mine.house.table, failing, fail)
-    monkeypatch.setattr(worker, "visit", fail if failing == "settle" else lambda *_: mine.house.fail(StoreAway("x")))
+    monkeypatch.setattr(worker, "visit", fail if failing == "mark_done" else lambda *_: mine.house.fail(StoreAway("x")))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     visitor = threading.Thread(target=worker._visitor, args=(0,), daemon=True)
     visitor.start()
@@ -1180,7 +1184,7 @@ def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) ->
         sys.setswitchinterval(before)
     assert mine.house.counters()["refusals"] == {"dns": 400}
     assert mine.scoreboard.get(0, "refusals") == 400
-    assert len(mine.store.settled("a.example")) == 400
+    assert len(mine.store.done("a.example")) == 400
 
 
 def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, home: Callable[..., Home]) -> None:
@@ -1238,7 +1242,7 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     worker = Worker(mine.store, mine.house, mine.seeds)
 
     def list_slowly(host: str, past: int) -> set[str]:
-        mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
+        mine.store.put_failure(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
         mine.house.frontier.own([1], past=mine.store.past())
         return set()  # as it was when the listing began
 
@@ -1252,7 +1256,7 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     worker.visit(*taken)
     worker.fetcher.close()
     add(mine.house.frontier, Task(second))
-    assert mine.house.table.waiting == 1, "the other one is known to be settled"
+    assert mine.house.table.waiting == 1, "the other one is known to be done"
 
 
 def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
