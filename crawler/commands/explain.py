@@ -16,6 +16,7 @@ from crawler import settings as config
 from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
+from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.scope import REDIRECT, bars
@@ -311,7 +312,7 @@ def _say_owner(owner: Facts) -> str:
     if owner["id"] is None:
         return "free: nobody owns it"
     machine = f" of machine {owner['machine']} on {owner['name']}" if owner["machine"] else ""
-    seen = f", seen {owner['age']:,} s ago" if owner["age"] or owner["state"] == members.ALIVE else ""
+    seen = f", seen {owner['age']:,} s ago" if owner["age"] or owner["state"] == ALIVE else ""
     return f"owned by worker {owner['id']}{machine}, {owner['state']}{seen}"
 
 

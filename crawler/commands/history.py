@@ -49,7 +49,7 @@ class Outlook:
         members = look(self.store.files, self._settings, again, self._memory)
         found = status.tell(self.store, members, self._backlog, self._wrong)
         now = round(time.time(), 2)
-        slowest = _slowest(members.of_the_living)
+        slowest = _slowest(members.counters_alive)
         known = {facts["host"]: facts for facts in slowest}
         return {
             **found,

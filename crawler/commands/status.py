@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from crawler.fleet.control import is_paused
-from crawler.fleet.members import ALIVE, ENDED, Facts, Members, look
+from crawler.fleet.heartbeats import ALIVE, ENDED
+from crawler.fleet.members import Facts, Members, look
 from crawler.frontier.batches import folder, lines_of
 from crawler.store.store import Store
 from crawler.terminal import many, size
@@ -29,7 +30,7 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 
 def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
     """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
-    counters, alive, of_the_living = members.counters, members.alive, members.of_the_living
+    counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
     return {
         "store": str(store.root),

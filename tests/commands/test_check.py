@@ -24,7 +24,7 @@ from crawler.commands.check import repair
 from crawler.commands.check.findings import KINDS
 from crawler.commands.demo.web import DemoWeb, TreeWeb
 from crawler.crawl.start import begin
-from crawler.fleet.control import LITTER, withdraw
+from crawler.fleet.control import ABANDONED, withdraw
 from crawler.fleet.heartbeats import Heartbeat
 from crawler.frontier import rehydrate
 from crawler.store.mount import Files
@@ -34,7 +34,7 @@ from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 Facts = dict[str, Any]
-OLD = 2 * LITTER
+OLD = 2 * ABANDONED
 
 
 def check(root: Path, *args: str, code: int = 0) -> tuple[list[Facts], Facts]:

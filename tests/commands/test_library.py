@@ -72,7 +72,7 @@ def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
 def test_a_folder_that_is_no_store_is_said_and_an_empty_store_has_no_pages(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "not-there"):
         store = Store(root)
-        for read in (store.pages, store.hosts, store.refusals, partial(store.pages, "a.example")):
+        for read in (store.pages, store.hosts, store.failures, partial(store.pages, "a.example")):
             with pytest.raises(StoreError, match="is not a store"):
                 list(read())
     (tmp_path / "links").mkdir()  # as in a copy of what was brought alone

@@ -28,8 +28,8 @@ from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher
 from crawler.commands.top.view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
+from crawler.crawl.worker.counters import Minutes
 from crawler.errors import StoreAway, UsageError
-from crawler.fleet.members import Minutes
 from crawler.frontier import waiting
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task

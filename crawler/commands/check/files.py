@@ -10,7 +10,7 @@ from typing import Any
 
 from crawler.commands.check.findings import AGAIN, Finding, Scene
 from crawler.errors import Misshapen
-from crawler.fleet.control import LITTER, PAUSE, STOP
+from crawler.fleet.control import ABANDONED, PAUSE, STOP
 from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.fleet.shards import read_owners
@@ -77,7 +77,7 @@ def _workers(scene: Scene) -> Iterator[Finding]:
     yield from bad
     for name in filter(is_word, names):
         age = scene.clock - (scene.files.written(f"workers/{name}") or scene.clock)
-        if name != PAUSE and name.partition(".")[0] not in scene.alive and age > LITTER:
+        if name != PAUSE and name.partition(".")[0] not in scene.alive and age > ABANDONED:
             yield Finding("word", f"workers/{name}", "its machine is gone")
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from crawler.errors import StoreError
 from crawler.fleet import members
-from crawler.fleet.local_lock import Trace
-from crawler.fleet.members import ALIVE
+from crawler.fleet.heartbeats import ALIVE
+from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import FILE, Files
@@ -118,7 +118,7 @@ def look(store: Store, settings: Settings) -> Scene:
     workers = {
         worker["id"]: worker["machine"]
         for worker in seen.workers
-        if worker["state"] == ALIVE and not Trace.of_the_dead(worker["id"])[0]
+        if worker["state"] == ALIVE and not LocalLock.died_here(worker["id"])[0]
     }
     starting = {machine["id"] for machine in seen.machines if machine["state"] == members.STARTING}
     alive = frozenset({*workers, *filter(None, workers.values()), *starting})

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from crawler.commands import status
 from crawler.commands.check.findings import Finding, Scene, look
 from crawler.errors import Busy
-from crawler.fleet.control import LITTER
+from crawler.fleet.control import ABANDONED
 from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
@@ -110,7 +110,7 @@ def fold(files: Files, clock: float) -> int:
 
 
 def _is_past(files: Files, heartbeat: Heartbeat, clock: float) -> bool:
-    return heartbeat.mark == END and clock - (files.written(heartbeat.name) or clock) > LITTER
+    return heartbeat.mark == END and clock - (files.written(heartbeat.name) or clock) > ABANDONED
 
 
 def _drop(files: Files, ids: set[str]) -> None:

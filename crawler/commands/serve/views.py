@@ -18,7 +18,7 @@ from crawler.commands import explain
 from crawler.commands.history import Outlook
 from crawler.commands.serve.counts import Census
 from crawler.errors import UsageError
-from crawler.fleet.members import ENDED
+from crawler.fleet.heartbeats import ENDED
 from crawler.settings import Settings
 from crawler.store.records import links_of
 from crawler.store.store import Store

@@ -16,9 +16,9 @@ from typing import Any, ParamSpec, TypeVar
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Scoreboard
 from crawler.crawl.worker import pauses
+from crawler.crawl.worker.counters import Minutes, RecentRate
 from crawler.crawl.worker.pauses import Want
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
-from crawler.fleet.members import Minutes, Rate
 from crawler.fleet.shards import Shards
 from crawler.frontier.batches import in_parts, to_lines
 from crawler.frontier.frontier import Frontier
@@ -98,7 +98,7 @@ class Desk:
         self.look_around: Callable[[], None] = lambda: None  # sees to where this process runs
         self._sure = True
         self._born = time.time()
-        self._rate, self._minutes = Rate(time.monotonic()), Minutes(time.monotonic())
+        self._rate, self._minutes = RecentRate(time.monotonic()), Minutes(time.monotonic())
         self.survey = Survey(self.table, settings)
 
     def take(self, visitor: int) -> tuple[Task, Host] | None:
@@ -321,7 +321,7 @@ class Desk:
         self.scoreboard.set(self.row, "sent", self.frontier.sent)
         self._settle(done)
         if done:
-            self.shards.trace.note(self.counters())
+            self.shards.local_lock.note(self.counters())
         with self._taking:  # or it would hide the page that a visitor has just announced there
             self._show_in_flight()
         self._tell()

@@ -227,7 +227,7 @@ class House(Desk):
 
     def _is_all_done_here(self) -> bool:
         """Whether nothing waits on this machine and no other is at work: nobody needs a pulse to tell us."""
-        return self.shards.crowd_at_work() == self.scoreboard.workers and not self.scoreboard.total("waiting")
+        return self.shards.count_alive() == self.scoreboard.workers and not self.scoreboard.total("waiting")
 
     def _beat(self) -> None:
         arrivals = self.table.arrivals  # before we look whether we are idle: what comes now must not be counted as done
@@ -238,14 +238,14 @@ class House(Desk):
             self.outcome = MARKED_DEAD
             return
         self._heed()
-        if vouched and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
+        if vouched and not self.paused and (self.shards.all_is_done() or self.shards.others_proved_the_end()):
             self.outcome = self.outcome or OVER
 
     def _heed(self) -> None:
         """Do what operators say: their words are names among the pulses (see `control`)."""
-        self.paused = PAUSE in self.shards.words
+        self.paused = PAUSE in self.shards.orders
         self.scoreboard.set(self.row, "paused", int(self.paused))
-        if self.machine + STOP in self.shards.words:
+        if self.machine + STOP in self.shards.orders:
             self.scoreboard.drain(TOLD)
 
     def _is_idle(self) -> bool:
@@ -303,4 +303,4 @@ class House(Desk):
                 for shard in mine:
                     self.shards.release(shard)
         with suppress(StoreError):
-            self.shards.say_goodbye({**last, "shards": 0})
+            self.shards.sign_off({**last, "shards": 0})

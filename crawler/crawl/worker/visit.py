@@ -319,7 +319,7 @@ class Worker:
         """
         rules = self.robots_cache.known(host)
         delay = config.delay_for(self.settings, host, rules.delay if rules else 0.0)
-        return delay if self.settings.spread == "host" else delay * self.house.shards.crowd_at_work()
+        return delay if self.settings.spread == "host" else delay * self.house.shards.count_alive()
 
 
 def wants(settings: Settings) -> markup.Wants:

@@ -75,7 +75,7 @@ class Peer:
         self.worker.fetcher.close()
         self.house.closed = True
         self.house._pool.shutdown()
-        self.house.shards.trace.wipe()
+        self.house.shards.local_lock.release()
 
 
 class Two:

@@ -962,7 +962,7 @@ def home(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     for made in homes:
         made.house.closed = True
         made.house._pool.shutdown()
-        made.house.shards.trace.wipe()
+        made.house.shards.local_lock.release()
 
 
 @pytest.mark.parametrize("at_once", [True, False])
