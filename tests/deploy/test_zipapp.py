@@ -189,7 +189,7 @@ def test_where_nothing_can_be_unpacked_a_sentence_says_so(small: Path) -> None:
     command = [*apart(), "sh", "-c", script, f"crawler-{os.getuid()}", sys.executable, str(small)]
     done = subprocess.run(command, env=BARE, capture_output=True, text=True)
     assert done.returncode == errors.FULL, done.stderr
-    assert done.stderr.startswith("crawler: there is no place to unpack the program ([Errno 28] No space left")
+    assert done.stderr.startswith("crawler: cannot unpack the program ([Errno 28] No space left")
     assert done.stderr.count("\n") == 1
     assert "set TMPDIR to" in done.stderr
 
