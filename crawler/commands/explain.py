@@ -18,7 +18,7 @@ from crawler.fleet import members
 from crawler.fleet.control import is_paused
 from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.frontier import batches, from_lines
-from crawler.frontier.scope import REDIRECT, bars
+from crawler.frontier.scope import REDIRECT, Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
@@ -240,7 +240,7 @@ def _seeds(store: Store, named: bool = False) -> Iterator[str]:
 def _not_followed(store: Store, settings: Settings, url: str) -> Verdict | None:
     """What keeps a link out of the crawl."""
     seeds = _seeds(store) if settings.scope != "any" else ()
-    scope = urls.Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
+    scope = Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
     rule = scope.refuses(url)
     if rule is None:
         return None
@@ -260,7 +260,7 @@ def _barred(settings: Settings, url: str, rule: str) -> str:
 
 def _left_out(settings: Settings, url: str, depth: int) -> Verdict | None:
     """What keeps a URL out that waits: patterns that were edited since it was found."""
-    rule = bars(urls.Scope("any", (), settings.include, settings.exclude), Task(url, depth))
+    rule = bars(Scope("any", (), settings.include, settings.exclude), Task(url, depth))
     return (rule, f"{_barred(settings, urls.bare(url), rule)}: in its turn it is left out") if rule else None
 
 

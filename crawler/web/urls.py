@@ -1,10 +1,9 @@
-"""One spelling per URL, what follows from it (host, key, shard, domain), and which links are in scope."""
+"""One spelling per URL, what follows from it (host, key, shard, domain)."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 from hashlib import sha224
 
@@ -24,7 +23,6 @@ MAX_INPUT = 16_000
 MAX_HOST = 253
 MAX_NETLOC = 255
 REMEMBERED_LENGTH = 500  # characters of a link and its base together; longer ones are spelled each time
-YEAR_IS_KNOWN = 600.0  # seconds for which the year is not looked up again
 
 # Query parameters that say where a reader came from, and never which page they see.
 TRACKING: tuple[str, ...] = (
@@ -251,104 +249,3 @@ def _untracked(path: str, tracking: Collection[str]) -> str:
 def _suffixes() -> PublicSuffixList:
     # Lazy: reading the list takes longer than importing everything else here.
     return PublicSuffixList()
-
-
-class Scope:
-    """Which links are followed: those near a seed, as near as `kind` says, by include and exclude, and no traps."""
-
-    def __init__(
-        self,
-        kind: str,
-        seeds: Iterable[str] = (),
-        include: Iterable[str | re.Pattern[str]] = (),
-        exclude: Iterable[str | re.Pattern[str]] = (),
-        traps: Iterable[str] = (),
-    ) -> None:
-        """Take spelled seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
-        self._places = KINDS[kind]
-        self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
-        self.go_by(include, exclude)
-        self._traps = frozenset(traps)
-        self._year, self._year_until = 0, 0.0
-        for seed in seeds:
-            self.add(seed)
-
-    def go_by(self, include: Iterable[str | re.Pattern[str]], exclude: Iterable[str | re.Pattern[str]]) -> None:
-        """Take other patterns from now on."""
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
-
-    def add(self, seed: str) -> None:
-        """Let a spelled URL be a seed."""
-        *_, nearest = self._places(seed)
-        self._marks.add(nearest)
-
-    def admits(self, url: str) -> bool:
-        """Return whether a spelled URL is to be followed."""
-        return self.refuses(url) is None
-
-    def refuses(self, url: str, despite: Collection[str] = ()) -> str | None:
-        """Return what keeps a spelled URL out: "scope", "include", "exclude", the name of a trap, or None.
-
-        Scope and include do not count for what is to come in `despite` them.
-        """
-        if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
-            return "scope"
-        rule = self.bars(url, despite)
-        return trap(url, self._traps, self._this_year()) if rule is None and self._traps else rule
-
-    def bars(self, url: str, despite: Collection[str] = ()) -> str | None:
-        """Return which of the user's patterns keep a spelled URL out: "include", "exclude", or None."""
-        if self._include and "include" not in despite and not any(pattern.search(url) for pattern in self._include):
-            return "include"
-        return "exclude" if any(pattern.search(url) for pattern in self._exclude) else None
-
-    @property
-    def places(self) -> list[str]:
-        """The places that seeds have marked: pages, folders, hosts or domains, as the kind has it."""
-        return sorted(self._marks)
-
-    def _this_year(self) -> int:
-        now = time.monotonic()
-        if now >= self._year_until:
-            self._year, self._year_until = time.gmtime().tm_year, now + YEAR_IS_KNOWN
-        return self._year
-
-
-# Each kind names the places that a URL is in, the nearest last. A seed marks its nearest place, and a URL in
-# any marked place is admitted: the cost does not grow with the number of seeds.
-
-
-def _page(url: str) -> Iterable[str]:
-    return (url,)
-
-
-def _directories(url: str) -> Iterator[str]:
-    # Without the scheme: http and https are the same site here.
-    place = url.partition("://")[2].partition("?")[0]
-    end = place.find("/") + 1
-    while end:
-        yield place[:end]
-        end = place.find("/", end) + 1
-
-
-def _host(url: str) -> Iterable[str]:
-    return (host(url),)
-
-
-def _domain(url: str) -> Iterable[str]:
-    name = host(url)
-    return (domain(name) or name,)
-
-
-def _anywhere(url: str) -> Iterable[str]:
-    return ("",)
-
-
-KINDS: dict[str, Callable[[str], Iterable[str]]] = {
-    "page": _page,
-    "prefix": _directories,
-    "host": _host,
-    "domain": _domain,
-    "any": _anywhere,
-}

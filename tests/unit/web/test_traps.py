@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lab.world import Links, world
 
 from crawler.commands.demo.pages import Leaf
-from crawler.settings import Settings
 from crawler.web import urls
 
 YEAR = 2026
@@ -308,24 +307,6 @@ def test_no_url_takes_longer_than_its_length_deserves(piece: str) -> None:
         urls.trap(url, ("repeat", "deep", "calendar"), YEAR)
         urls.without_session(url)
     assert time.process_time() - began < 5, "a hundred of the longest: seconds only if time grows with the square"
-
-
-def test_a_scope_names_what_keeps_a_url_out() -> None:
-    seeds = ["http://a.example/"]
-    scope = urls.Scope("host", seeds, include=["/en/"], exclude=[r"\.pdf$"], traps=Settings().traps)
-    links = {
-        "http://b.example/en/": "scope",
-        "http://a.example/de/": "include",
-        "http://a.example/en/a.pdf": "exclude",
-        "http://a.example/en/a/en/b/en/c": "repeat",
-        "http://a.example/en/2999-01-01": "calendar",
-        f"http://a.example/en/?sid={HEX}": None,
-        "http://a.example/en/a": None,
-    }
-    assert {url: scope.refuses(url) for url in links} == links
-    assert [url for url in links if scope.admits(url)] == [url for url, rule in links.items() if rule is None]
-    assert urls.Scope("host", seeds).refuses("http://a.example/x/x/x") is None, "no rules, no traps"
-    assert scope.places == ["a.example"]
 
 
 @pytest.mark.parametrize(

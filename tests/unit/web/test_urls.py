@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections import Counter
 from pathlib import Path
@@ -255,51 +254,6 @@ def test_the_public_suffix_lists_own_cases_give_their_domains(tally: Tally) -> N
 )
 def test_a_host_has_a_domain_unless_it_is_an_address_or_a_suffix(host: str, domain: str | None) -> None:
     assert urls.domain(host) == domain
-
-
-SEEDS = ["https://www.example.org/docs/index.html?v=/1/", "http://192.0.2.1/", "http://github.io/"]
-SCOPES = {
-    #                                                        page prefix host domain
-    "https://www.example.org/docs/index.html?v=/1/":         "yes  yes    yes  yes",
-    "http://www.example.org/docs/":                          "no   yes    yes  yes",
-    "https://www.example.org/docs/deep/er.html?u=/":         "no   yes    yes  yes",
-    "https://www.example.org/docs":                          "no   no     yes  yes",
-    "https://www.example.org/docs2/":                        "no   no     yes  yes",
-    "https://www.example.org/?/docs/":                       "no   no     yes  yes",
-    "https://www.example.org:8080/docs/":                    "no   no     no   yes",
-    "https://example.org/docs/":                             "no   no     no   yes",
-    "https://example.com/www.example.org/docs/":             "no   no     no   no",
-    "https://www.example.org.evil.example/docs/":            "no   no     no   no",
-    "https://192.0.2.1/a":                                   "no   yes    yes  yes",
-    "https://192.0.2.2/":                                    "no   no     no   no",
-    "https://github.io/a":                                   "no   yes    yes  yes",
-    "https://someone.github.io/":                            "no   no     no   no",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("url", SCOPES)
-def test_a_scope_admits_what_is_as_near_to_a_seed_as_its_kind_says(url: str) -> None:
-    admitted = {kind: urls.Scope(kind, SEEDS).admits(url) for kind in ("page", "prefix", "host", "domain")}
-    assert " ".join("yes" if yes else "no" for yes in admitted.values()) == " ".join(SCOPES[url].split())
-    assert urls.Scope("any").admits(url)
-    assert not urls.Scope("domain").admits(url)
-
-
-def test_a_link_must_match_an_include_if_there_is_one_and_no_exclude() -> None:
-    scope = urls.Scope("any", include=[r"/en/", re.compile("/DE/", re.I)], exclude=[r"\.pdf$"])
-    links = {"en/a": True, "de/a": True, "fr/a": False, "en/a.pdf": False, "en/a.pdf?html": True}
-    assert {link: scope.admits(f"http://example.org/{link}") for link in links} == links
-
-
-def test_a_scope_takes_seeds_later_and_travels_to_other_processes() -> None:
-    scope = urls.Scope("prefix")
-    scope.add("http://example.org/docs/")
-    assert pickle.loads(pickle.dumps(scope)).admits("https://example.org/docs/a")
-
-
-def test_a_kind_that_is_none_is_refused() -> None:
-    with pytest.raises(KeyError):
-        urls.Scope("everything")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../../x", "/", "a?b", "a#b", "a b", "A.example", "a\n"])
