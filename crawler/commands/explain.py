@@ -35,7 +35,6 @@ Facts = dict[str, Any]
 
 SETTLED, WAITING, NEVER_SEEN, NEVER_ASKED = "settled", "waiting", "never seen", "never asked"
 SHOWN = 5  # places of seeds that are named
-PORTS = {"http": 80, "https": 443}
 # What the crawl itself asks on behalf of hosts.
 MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
 TRAPS = {
@@ -227,7 +226,7 @@ def _never(store: Store, settings: Settings, url: str) -> Verdict | None:
 def _name_and_port(url: str) -> tuple[str, int]:
     found = re.fullmatch(r"(.+?)(?::(\d+))?", urls.host(url))
     name, port = found.groups() if found else ("", None)
-    return name.strip("[]"), int(port or PORTS[url.partition(":")[0]])
+    return name.strip("[]"), int(port or addresses.DEFAULT_PORTS[url.partition(":")[0]])
 
 
 def _seeds(store: Store, named: bool = False) -> Iterator[str]:

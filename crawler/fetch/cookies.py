@@ -10,6 +10,7 @@ from time import time
 from urllib.parse import SplitResult
 
 from crawler.fetch.request import read_date
+from crawler.web.addresses import DEFAULT_PORTS
 
 MAX_HOSTS = 1_000
 MAX_COOKIES = 50  # of one host
@@ -17,7 +18,6 @@ MAX_COOKIE = 4096  # characters of one
 MAX_BYTES = 8192  # of all of a host: most servers take no longer header
 MAX_ATTRIBUTE = 1024
 
-_PORTS = {"http": 80, "https": 443}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Name = tuple[str, str]  # its name and its path: one replaces another of the same
@@ -83,7 +83,7 @@ class Cookies:
 
 
 def _place(parts: SplitResult) -> Place:
-    return parts.hostname or "", None if parts.port == _PORTS[parts.scheme] else parts.port
+    return parts.hostname or "", None if parts.port == DEFAULT_PORTS[parts.scheme] else parts.port
 
 
 def _put(kept: dict[Name, Cookie], cookie: Cookie, safely: bool) -> None:

@@ -24,7 +24,7 @@ from crawler.fetch.request import (
     read_route,
 )
 from crawler.web import reasons, urls
-from crawler.web.addresses import BAD_PORTS, names_private
+from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, names_private
 from crawler.web.page import REDIRECTS, Failure, Fetched
 
 __all__ = ["Fetcher", "check_connect_to", "check_header", "check_proxy", "get"]
@@ -33,7 +33,6 @@ DAY = 86_400.0
 MAX_CODINGS = 2
 # Each member costs a copy of what follows it, so very many would take time with the square of their number.
 MAX_MEMBERS = 32
-_PORTS = {"http": 80, "https": 443}
 _GZIP, _ZLIB = 31, 15
 # No brotli: libcurl's decoder does not say when a body was cut off, and who has brotli has gzip too.
 _CODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
@@ -101,7 +100,7 @@ class Fetcher:
         parts = _split(url)
         if parts is None:
             return Failure(url, "bad-url")
-        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
         route = _route(self._routes, host, port)
         if route is None and port in BAD_PORTS:
             return Failure(url, "bad-port", str(port))
@@ -181,7 +180,7 @@ def _split(url: str) -> SplitResult | None:
         return None
     try:
         parts = urlsplit(url)
-        return parts if parts.scheme in _PORTS and parts.hostname and parts.port != 0 else None
+        return parts if parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 else None
     except ValueError:
         return None
 
