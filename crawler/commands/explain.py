@@ -122,7 +122,7 @@ def _settled(store: Store, url: str, shards: list[int]) -> Facts | None:
         return {"state": SETTLED, "record": _of_record(record)}
     if refusal:
         facts = {name: refusal.get(name) for name in ("reason", "detail", "attempts", "when")}
-        again = _waiting(store.files, shards, urls.as_again(url, mark_of(refusal))) is not None
+        again = _waiting(store.files, shards, urls.as_retry_task(url, mark_of(refusal))) is not None
         meaning = look_up(str(facts["reason"])).meaning
         return {"state": SETTLED, "refusal": {**facts, "meaning": meaning, "again": again}}
     broken = [path for path in (_path("links", url), _path("errs", url)) if store.files.get(path) is not None]

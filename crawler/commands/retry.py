@@ -1,7 +1,7 @@
 """Retry: refused URLs are asked again.
 
 Who refuses a URL and who takes the refusal back is the same worker: the owner of its host. So nothing is removed here:
-for each refusal an errand that names it is handed over (see `urls.as_again`), and whoever owns the host, now or in a
+for each refusal an errand that names it is handed over (`urls.as_retry_task`), and whoever owns the host, now or in a
 later run, removes the refusal and lets the URL wait again. Kill anybody meanwhile: the errand waits until the URL does.
 """
 
@@ -99,7 +99,7 @@ def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
 def _errand(refusal: dict[str, Any], settings: Settings) -> Task:
     """The errand to ask a refused URL again, as far from a seed as it was; old refusals do not say how far."""
     hops = LOOK_BACK if refusal["reason"] == "redirect-loop" else 0
-    return Task(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), hops=hops)
+    return Task(urls.as_retry_task(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), hops=hops)
 
 
 def _said(counts: Counter[str], who: str) -> str:

@@ -170,7 +170,7 @@ def bars(scope: Scope, task: Task) -> str | None:
     What the user named, and sitemaps, need no include; what hosts ask of each other is not judged. Of the scope nothing
     is said: it may have grown elsewhere.
     """
-    if urls.errand_of(task.url):
+    if urls.robots_task_host(task.url):
         return None
     is_named = task.depth == 0 or urls.sitemap_level(task.url) > 0
     return scope.bars(urls.bare(task.url), despite=("include",) if is_named else ())

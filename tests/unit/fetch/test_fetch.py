@@ -345,7 +345,7 @@ def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fe
     "host",
     ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0"],
 )
-def test_a_private_address_is_refused_in_every_spelling(make: Callable[..., fetch.Fetcher], host: str) -> None:
+def test_a_private_address_is_refused_in_every_form(make: Callable[..., fetch.Fetcher], host: str) -> None:
     with serving() as server:
         assert reason(make(allow_private=False).get(f"http://{host}:{server.port}/")) == "private-address"
         assert server.connections == 0

@@ -279,20 +279,20 @@ PIECES = [
     *("sid=", "jsessionid=", ";jsessionid=", "PHPSESSID=x", "s=", HEX, "CFID"),
     *("calendar", "events", "month", "month=", "day=", "y=", "x=", "date=", "year=", "2031", "05", "12", "1950", "may"),
 ]
-SPELLED = (
+NORMALIZED = (
     st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=60)
     .map(lambda pieces: urls.normalize("http://a.example/" + "".join(pieces)))
     .filter(bool)
 )
 
 
-@given(SPELLED, st.sets(st.sampled_from(urls.TRAPS)))
+@given(NORMALIZED, st.sets(st.sampled_from(urls.TRAPS)))
 def test_any_url_is_cut_by_an_active_rule_or_by_none(url: str, rules: set[str]) -> None:
     assert urls.trap(url, rules, YEAR) in {*rules, None} - {"session"}
 
 
-@given(SPELLED)
-def test_without_session_ids_any_url_is_spelled_and_has_none_left(url: str) -> None:
+@given(NORMALIZED)
+def test_without_session_ids_any_url_is_normalized_and_has_none_left(url: str) -> None:
     bare = urls.without_session(url)
     assert urls.normalize(bare) == bare
     assert urls.without_session(bare) == bare
@@ -315,15 +315,15 @@ def test_no_url_takes_longer_than_its_length_deserves(piece: str) -> None:
         ("ftp://me:secret@a.example/", "its scheme is ftp"),
         ("mailto:me@a.example", "its scheme is mailto"),
         ("a.example/page", "no scheme"),
-        ("http://me:secret@a.example:99999/", "a port that is none"),
+        ("http://me:secret@a.example:99999/", "its host or port is not valid"),
         ("", "no scheme"),
-        ("http://me:secret@../", "its host is neither"),
-        ("http://a.example:0/", "its host is neither"),
+        ("http://me:secret@../", "its host is not a valid name"),
+        ("http://a.example:0/", "its host is not a valid name"),
         ("http://a.example/" + "x" * 2000, "longer than 2,000"),
         ("http://a.example/" + "x" * 20000, "longer than 16,000"),
     ],
 )
-def test_why_a_url_has_no_spelling_is_said_without_its_secrets(url: str, words: str) -> None:
+def test_why_a_url_cannot_be_normalized_is_said_without_its_secrets(url: str, words: str) -> None:
     assert urls.normalize(url) is None
     assert words in urls.why_not(url)
     assert "secret" not in urls.why_not(url)
