@@ -54,7 +54,7 @@ class Worker:
         self.frontier = house.frontier
         self.seeds = seeds
         self.fetcher = Fetcher(replace(config.fetch_options(self.settings), kept=pauses.connections_for(house.threads)))
-        house.let_go = self.fetcher.let_go
+        house.let_go = self.fetcher.close_idle
         self.wants = wants(self.settings)
         self.robots_cache = RobotsCache(house, seeds, self._get_robots)
         house.survey.is_sought = self.robots_cache.is_sought
