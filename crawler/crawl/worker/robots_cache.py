@@ -163,11 +163,11 @@ class RobotsCache:
             self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
 
     def _errand(self, task: Task, target: str, host: str, via: str) -> Task:
-        return Task(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, via=via)
+        return Task(urls.as_robots_task(target, host, secrets.token_hex(4)), task.depth, via=via)
 
     def deliver(self, task: Task, answer: Fetched | Failure) -> None:
         """Leave what an errand brought in the other host's robots.txt; or send it on, if that is elsewhere again."""
-        host = urls.errand_of(task.url) or ""
+        host = urls.robots_task_host(task.url) or ""
         location = answer.location if isinstance(answer, Fetched) else None
         target = _target(location, urls.bare(task.url), host) if location else None
         if target and task.hops < HOPS:
@@ -183,7 +183,7 @@ class RobotsCache:
 
     def is_delivered(self, task: Task) -> bool:
         """Whether what an errand is sent for is there: it may have been sent twice, by two owners or after an hour."""
-        return self._stored(urls.errand_of(task.url) or "") is not None
+        return self._stored(urls.robots_task_host(task.url) or "") is not None
 
     def _take(self, task: Task, host: str, answer: Fetched | Failure) -> Fetched | Failure:
         found = _without_rules(answer)
@@ -207,7 +207,7 @@ class RobotsCache:
         with self._lock:
             tries = self._failed.get(host, 0) + 1
         self._note(self._failed, host, tries)
-        if tries > self.settings.retries or not reasons.look_up(answer.reason).again:
+        if tries > self.settings.retries or not reasons.look_up(answer.reason).retry:
             self._note_rules(host, Down(failure), time.time())
             return failure
         wait = politeness.retry_after(tries - 1, self.settings.retry_delay, answer.retry_after, random.random())
@@ -269,12 +269,12 @@ class RobotsCache:
 def _target(location: str, base: str, host: str) -> str | None:
     """Where a redirect of a host's robots.txt leads; None where no errand could be sent: its line would be too long."""
     target = urls.normalize(location, base, ())
-    return target if target and urls.is_safe(urls.as_errand(target, host, "0" * 8)) else None
+    return target if target and urls.is_safe(urls.as_robots_task(target, host, "0" * 8)) else None
 
 
 def _without_rules(answer: Fetched | Failure) -> Fetched | Failure:
     """What was answered to robots.txt: where nothing is there for us, a page without rules."""
-    if isinstance(answer, Fetched) or reasons.look_up(answer.reason).again:
+    if isinstance(answer, Fetched) or reasons.look_up(answer.reason).retry:
         return answer
     if answer.reason.startswith("http-4"):
         return Fetched(answer.url, int(answer.reason.removeprefix("http-")))

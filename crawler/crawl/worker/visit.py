@@ -35,7 +35,7 @@ from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
 from crawler.web.page import REDIRECTS, Failure, Fetched
-from crawler.web.robots import LONGEST, Rules, token
+from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, token
 from crawler.web.sitemap import PRIORITY
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
@@ -52,8 +52,8 @@ class Worker:
         self.house = house
         self.frontier = house.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(replace(config.terms(self.settings), kept=pauses.connections_for(house.threads)))
-        house.let_go = self.fetcher.let_go
+        self.fetcher = Fetcher(replace(config.fetch_options(self.settings), kept=pauses.connections_for(house.threads)))
+        house.let_go = self.fetcher.close_idle
         self.wants = wants(self.settings)
         self.robots_cache = RobotsCache(house, seeds, self._get_robots)
         house.survey.is_sought = self.robots_cache.is_sought
@@ -110,7 +110,7 @@ class Worker:
         """The life of a URL, from taken to settled."""
         if not host.met and not self._meet(task, host):
             return None
-        if urls.is_errand(task.url):
+        if urls.is_side_task(task.url):
             return self._run_errand(task, host)
         if self.seeds.leave_out(task):
             self.house.leave_out(task)
@@ -136,7 +136,7 @@ class Worker:
     def _get_robots(self, url: str) -> Fetched | Failure:
         self.house.be_sure()
         private = self.seeds.names(urls.host(url))
-        return self._fairly(self.fetcher.get(url, private=private, content_types=(), cut=LONGEST))
+        return self._fairly(self.fetcher.get(url, private=private, content_types=(), cut=MAX_ROBOTS_BYTES))
 
     def _fairly(self, answer: Fetched | Failure) -> Fetched | Failure:
         """An answer, unless nothing was asked because we could open no connection: then the URL goes back."""
@@ -193,7 +193,7 @@ class Worker:
 
     def _run_errand(self, task: Task, host: Host) -> None:
         """Do what an operator or another host has sent us for."""
-        refused = urls.again_of(task.url)
+        refused = urls.retry_task_url(task.url)
         if refused is None:
             return self._bring_robots(task, host)
         self._take_back(task, refused)
@@ -202,7 +202,7 @@ class Worker:
     def _take_back(self, task: Task, url: str) -> None:
         """Have a refused URL asked again; but not if it was, and is refused anew: that is not what was meant."""
         refusal = self.house.retry_until_store_answers(self.store.refusal, url)
-        if refusal and urls.as_again(url, mark_of(refusal)) != task.url:
+        if refusal and urls.as_retry_task(url, mark_of(refusal)) != task.url:
             return self.house.dismiss(task)
         if refusal:
             self.robots_cache.reconsider(urls.host(url), refusal)
@@ -293,7 +293,7 @@ class Worker:
             self.house.refuse(task, failure)
 
     def _may_pass(self, task: Task, failure: Failure) -> bool:
-        return reasons.look_up(failure.reason).again and task.attempt < self.settings.retries
+        return reasons.look_up(failure.reason).retry and task.attempt < self.settings.retries
 
     def _again(self, task: Task, failure: Failure, first: float | None = None) -> None:
         first = self.settings.retry_delay if first is None else first
