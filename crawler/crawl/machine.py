@@ -89,6 +89,11 @@ class Machine:
         self._wanting: dict[str, float] = {}  # what workers wait for, since when
         self._began = time.monotonic()
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since this machine started."""
+        return time.monotonic() - self._began
+
     def run(self) -> int:
         """Run to the end; the exit code."""
         # They stay ours: a second Ctrl-C that comes when all is done must not spoil the exit code.
@@ -127,7 +132,7 @@ class Machine:
     def _watch(self) -> None:
         """Wait a moment, and see to the workers that have ended."""
         limits = [limit for limit in (self.plan.time_limit, self.settings.time_limit) if limit is not None]
-        if limits and time.monotonic() - self._began > min(limits):
+        if limits and self.elapsed > min(limits):
             self._out_of_time = True
             self.scoreboard.drain()
         ended, _ = wait(self._work, timeout=0.2)
