@@ -17,7 +17,7 @@ from typing import Any
 
 from crawler import errors
 from crawler import settings as config
-from crawler.crawl.start import who_takes_them
+from crawler.crawl.start import describe_machines
 from crawler.errors import UsageError
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.frontier import Frontier, in_parts
@@ -84,7 +84,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
         frontier.flush()
         counts.update(fitting.values())
         counts[TOO_LONG] += len(part) - len(fitting)
-    return _said(counts, who_takes_them(store, settings))
+    return _said(counts, describe_machines(store, settings))
 
 
 def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:

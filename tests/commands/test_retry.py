@@ -52,7 +52,7 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
         for reasons in (["http-403", "http-5xx"], ["robots", "redirect-loop"]):
             said = retry(w, *(arg for reason in reasons for arg in ("--reason", reason)))
             assert said.startswith("2 refusals to be asked again: ")
-            assert f"; nobody is at work; `crawler run {w.root}` goes on" in said
+            assert f"; no machine is running; `crawler run {w.root}` resumes the crawl" in said
         assert len(w.refusals()) == 5, "each waits for the owner of its host"
         w.run(quick=False)
 
@@ -72,7 +72,7 @@ def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
         w.start(*w.web.seeds(), "http://b.example/")  # as long as that takes, the crawl is not over
         wait_for(lambda: len(w.refusals()) == 2)
         web.answers["a.example/x"] = html("back")
-        assert "; 1 machine is at work" in retry(w, "--host", "A.example")
+        assert "; 1 machine is running" in retry(w, "--host", "A.example")
         wait_for(lambda: X in w.urls())
         wait_for(lambda: w.asked("a.example").count("/gone") == 2)
         wait_for(lambda: w.refusals() == {GONE: "http-404"})
