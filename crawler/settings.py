@@ -217,7 +217,7 @@ class Settings:
     cookies: bool = setting(True, yes_no, "send a host the cookies that it has set; they are never written down")
     allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
     # The store and the machines
-    parser: str = setting("turbohtml", choice("turbohtml", "lexbor", "html5lib"), "what reads the pages")
+    parser: str = setting("turbohtml", choice("turbohtml", "html5lib"), "what reads the pages")
     durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
     min_free: int = setting(64 << 20, size, "free bytes of the store below which machines pause", live=True)
     min_inodes: int = setting(2000, whole(0), "free inodes of the store below which machines pause", live=True)
