@@ -56,7 +56,7 @@ class Frontier:
 
     def shard_of(self, url: str) -> int:
         """Return the shard of a URL; a retry task belongs to the shard that has its failure record."""
-        return _shard((urls.again_of(url) or url) if self.spread == "url" else urls.host(url), self.shards)
+        return _shard((urls.retry_task_url(url) or url) if self.spread == "url" else urls.host(url), self.shards)
 
     # ---- taking
 

@@ -165,7 +165,7 @@ class Table:
         At one depth a sitemap's priority comes before age. Robots and retry tasks come first: pages may wait for them.
         """
         self._serial += 1
-        if urls.is_errand(task.url):
+        if urls.is_side_task(task.url):
             return SIDE_TASK_RANK + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority

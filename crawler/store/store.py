@@ -243,7 +243,7 @@ class Store:
     def check_format(self) -> None:
         """Raise an error if another version of the program made this store."""
         made = self._read_format()
-        for name, ours in (("format", FORMAT), ("spelling", urls.SPELLING)):
+        for name, ours in (("format", FORMAT), ("spelling", urls.NORMALIZATION)):
             if made.get(name) != str(ours):
                 raise StoreError(
                     f"{self.root} has {name} {made.get(name, 'unknown')}, this program writes {name} {ours}; "

@@ -131,7 +131,7 @@ class StoreWriter(Store):
                 self.files.create(f"shards/{shard_name(number)}@free")
         if mark:
             self.files.create(mark)
-        facts = {"format": FORMAT, "spelling": urls.SPELLING, **fixed_settings(settings)}
+        facts = {"format": FORMAT, "spelling": urls.NORMALIZATION, **fixed_settings(settings)}
         self.files.put("README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode())
 
     @contextmanager

@@ -190,7 +190,7 @@ class Live:
         if key in b"qQ":
             self._is_over = True
         elif self.watcher.found and key in KEYS:
-            farthest = self._view().farthest(self.watcher.found, self.watcher.trouble())
+            farthest = self._view().assumed_depth(self.watcher.found, self.watcher.trouble())
             self._offset = max(min(self._offset + KEYS[key], farthest), 0)
 
     # ---- the screen

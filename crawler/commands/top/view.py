@@ -48,7 +48,7 @@ class View:
         fixed, rest = self._parts(found, trouble)
         return fixed + (rest if self.height is None else self._scrolled(rest, self.height - len(fixed)))
 
-    def farthest(self, found: Facts, trouble: str = "") -> int:
+    def assumed_depth(self, found: Facts, trouble: str = "") -> int:
         """How far it can be scrolled until the last line is to be seen."""
         fixed, rest = self._parts(found, trouble)
         return _unseen(rest, (self.height or 0) - len(fixed))
