@@ -63,6 +63,11 @@ def newest(found: Iterable[Heartbeat]) -> dict[str, Heartbeat]:
     return {heartbeat.id: heartbeat for heartbeat in ordered}
 
 
+def newest_in(files: Files) -> dict[str, Heartbeat]:
+    """Return the same from a listing of `workers/`."""
+    return newest(heartbeats(files.names("workers")))
+
+
 def state_of(heartbeat: Heartbeat, silent_for: float, dead_after: float) -> str:
     """Return ENDED if a worker signed off or was marked dead, SILENT after `dead_after` seconds, else ALIVE."""
     return ENDED if heartbeat.mark == END else SILENT if silent_for >= dead_after else ALIVE
@@ -134,10 +139,8 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
     last: dict[str, Heartbeat] = {}
     read: set[str] = set()
     for _ in range(3):  # a file that is gone since the listing has a successor in the next one
-        last |= newest(heartbeats(files.names("workers")))
-        new = [
-            beat for beat in last.values() if beat.id not in read and known.get(beat.id, {}).get("heartbeat") != beat
-        ]
+        last |= newest_in(files)
+        new = [it for it in last.values() if it.id not in read and known.get(it.id, {}).get("heartbeat") != it]
         texts = {heartbeat: files.get(heartbeat.name) for heartbeat in new}
         for heartbeat, text in texts.items():
             with suppress(ValueError, TypeError, RecursionError):  # not one of ours

@@ -23,8 +23,7 @@ from crawler.fleet.heartbeats import (
     NUMBERS,
     SILENT,
     Heartbeat,
-    heartbeats,
-    newest,
+    newest_in,
     parse_counters,
     read_counters,
     state_of,
@@ -120,7 +119,7 @@ def look(files: Files, settings: Settings, again: bool = True, memory: Memory | 
 
 def find(files: Files, settings: Settings, id: str) -> Facts:
     """Return one worker without writing: its age is by our own clock, and if it seems silent, it is looked at again."""
-    last = newest(heartbeats(files.names("workers"))).get(id)
+    last = newest_in(files).get(id)
     heartbeat = last or Heartbeat(id, 0)
     found: Facts = {}
     with suppress(ValueError, TypeError):
@@ -160,7 +159,7 @@ def _worker(found: Facts, age: float, dead_after: float) -> Facts:
 
 def _look_again(files: Files, silent: list[Facts], dead_after: float) -> None:
     """Correct the state of workers that show a new heartbeat: the clock was wrong."""
-    last = newest(heartbeats(files.names("workers")))
+    last = newest_in(files)
     for worker in silent:
         heartbeat = last.get(worker["id"])
         if heartbeat and heartbeat != worker["heartbeat"]:

@@ -18,7 +18,7 @@ from crawler.frontier.task import Task
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 
 LISTINGS = 3  # of a folder whose batches change while they are read
 RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)

@@ -22,7 +22,7 @@ CREATE INDEX host_ready ON host(served) WHERE state = 2;
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the table knows of a host: its strain, whether it was met (see `Table.meet`), its stored pages.
+    """A host that is due: its strain, whether it was met (see `Table.meet`), how many of its pages are stored.
 
     `past` says in which folders of the store it was found when its shard became ours (see `StoreWriter.past`).
     """
@@ -32,6 +32,8 @@ class Host:
     met: bool
     kept: int
     past: int = 0
+    busy: int = 0  # requests in flight, of at most so many `lanes`
+    lanes: int = 1
     gains: int = 0  # how often shards had become ours when it was taken
 
 
@@ -44,18 +46,6 @@ class Queue(NamedTuple):
     strain: float
     pace: float | None  # seconds between its last response and the next request; None if it was not requested yet
     waiting: int
-
-
-class Candidate(NamedTuple):
-    """A host that is due."""
-
-    host: str
-    strain: float
-    met: int
-    kept: int
-    past: int
-    busy: int
-    lanes: int
 
 
 class Hosts:
@@ -81,7 +71,7 @@ class Hosts:
         """Make hosts ready whose rest is over."""
         self._db.execute("UPDATE host SET state = 2 WHERE state = 1 AND due <= ?", (now,))
 
-    def least_served(self, now: float) -> Candidate | None:
+    def least_served(self, now: float) -> Host | None:
         """Return the least served host that is due; one that has had its share only if no other is due soon."""
         first = next(iter(self._due(1)), None)
         if first is None or not self._is_greedy(first.host):
@@ -91,9 +81,9 @@ class Hosts:
         modest = next((found for found in self._due(few) if not self._is_greedy(found.host)), None)
         return modest if modest or self._others_wait(now, few) else first
 
-    def _due(self, most: int) -> list[Candidate]:
+    def _due(self, most: int) -> list[Host]:
         query = "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?"
-        return [Candidate(*row) for row in self._db.execute(query, (most,)).fetchall()]
+        return [Host(*row) for row in self._db.execute(query, (most,)).fetchall()]
 
     def _is_greedy(self, host: str) -> bool:
         return self._recent.share(host) > self.max_share
@@ -106,7 +96,7 @@ class Hosts:
         )
         return any(not self._is_greedy(host) for (host,) in soon.fetchall())
 
-    def note_taken(self, found: Candidate) -> None:
+    def note_taken(self, found: Host) -> None:
         """Count a URL of a host that was taken."""
         state = READY if found.busy + 1 < found.lanes else BUSY
         self._db.execute(

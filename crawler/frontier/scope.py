@@ -21,7 +21,7 @@ from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
 from crawler.web import addresses, urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 from crawler.web.traps import TRAPS, trap
 
 SITEMAP_LEVELS = 3  # how deep sitemaps may name other sitemaps
@@ -78,10 +78,9 @@ class Seeds:
         return self._headers if urls.origin(url) in self._origins else self._public
 
     def widen(self, seeds: Iterable[str]) -> None:
-        """Add to the scope, never to the trust: targets of a seed's redirects (example.org to www.example.org), and
-        the URLs of a sitemap that the user gave.
+        """Add a seed's redirect (example.org to www.example.org), or what a sitemap that the user gave lists.
 
-        The scope `page` is not widened, because a sitemap may list very many.
+        They widen the scope, but are not trusted. The scope `page` is not widened: a sitemap may list very many.
         """
         for url in seeds if self.settings.scope not in ("any", "page") else ():
             if self.scope.refuses(url) == "scope":

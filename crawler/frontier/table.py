@@ -11,9 +11,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from crawler.frontier.hosts import EMPTY, RESTING, Candidate, Host, Hosts, Queue
+from crawler.frontier.hosts import EMPTY, RESTING, Host, Hosts, Queue
 from crawler.frontier.task import Task
 from crawler.web import urls
 
@@ -190,9 +191,9 @@ class Table:
                 continue
             self._hosts.note_taken(found)
             self.taken += 1
-            return task, Host(found.host, found.strain, bool(found.met), found.kept, found.past, self.gains)
+            return task, replace(found, gains=self.gains)
 
-    def _is_at_limit(self, found: Candidate, now: float) -> bool:
+    def _is_at_limit(self, found: Host, now: float) -> bool:
         """Hold a host back at `max_per_host`; once so many pages are stored, its other URLs are skipped."""
         host, kept = found.host, found.kept
         if self.max_per_host is None or self._has_side_task(host):
@@ -201,9 +202,8 @@ class Table:
         if kept + taken < self.max_per_host:
             return False
         if kept >= self.max_per_host:
-            rows = self._db.execute(
-                "SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)
-            ).fetchall()
+            query = "SELECT key, state, batch FROM task WHERE host = ? AND state = 0"
+            rows = self._db.execute(query, (host,)).fetchall()
             self._mark_rows(rows, SKIPPED)
             self.skipped += len(rows)
         self._hosts.set_state(host, EMPTY if kept >= self.max_per_host else RESTING, now + 0.5)
@@ -244,7 +244,7 @@ class Table:
     def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1, pace: float | None = None) -> None:
         """Let a host rest until `due`, then request it in so many `lanes` at once; `pace` is the rest in seconds.
 
-        With several lanes the latest `due` counts: one response may ask for a longer rest than the others.
+        With several lanes the latest `due` counts: one response may demand a longer rest than the others.
         """
         self._hosts.rest(host, due, strain, lanes, pace)
 

@@ -22,7 +22,6 @@ from crawler.web import urls
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
 MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does not exist
-REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
 
 

@@ -18,21 +18,12 @@ from crawler.errors import Busy
 from crawler.settings import Settings
 from crawler.store.mount import Draft, Files
 from crawler.store.records import to_json, utc
-from crawler.store.store import (
-    FOLDERS,
-    FORMAT,
-    REQUESTED,
-    Robots,
-    Store,
-    check_store,
-    fixed_settings,
-    path_of,
-    shard_name,
-)
+from crawler.store.store import FOLDERS, FORMAT, Robots, Store, check_store, fixed_settings, path_of, shard_name
 from crawler.web import urls
 from crawler.web.page import Failure
 
 LOCK = ".lock"  # exists while one machine makes, repairs or rehydrates the store
+REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 NOT_HANDED_OVER = ".new"  # ends the name of a file of seeds until batches hold all of them
 README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a

@@ -60,6 +60,15 @@ def test_pages_come_host_by_host_in_a_stable_order(crawled_once: Path) -> None:
     assert repr(store) == f"Store({str(crawled_once)!r})"
 
 
+def test_one_page_is_found_by_its_url(crawled_once: Path) -> None:
+    store = Store(crawled_once)
+    first = next(store.pages())
+    assert store.page(first.url) == first
+    assert store.text(first.url) == first.html
+    assert store.page(f"{first.url}?gone") is None
+    assert all(store.page(record["url"]) is None for record in store.records() if not record["sha224"])
+
+
 def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
     pages = Store(crawled).pages()
     first = list(islice(pages, 1))
