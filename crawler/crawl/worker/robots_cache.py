@@ -162,11 +162,11 @@ class RobotsCache:
             self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
 
     def _robots_task(self, task: Task, target: str, host: str, via: str) -> Task:
-        return Task(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, via=via)
+        return Task(urls.as_robots_task(target, host, secrets.token_hex(4)), task.depth, via=via)
 
     def deliver(self, task: Task, response: Fetched | Failure) -> None:
         """Store the result of a robots task for the other host; or follow one more redirect."""
-        host = urls.errand_of(task.url) or ""
+        host = urls.robots_task_host(task.url) or ""
         location = response.location if isinstance(response, Fetched) else None
         target = _target(location, urls.bare(task.url), host) if location else None
         if target and task.hops < MAX_REDIRECTS:
@@ -182,7 +182,7 @@ class RobotsCache:
 
     def is_delivered(self, task: Task) -> bool:
         """Whether the result of a robots task is there: a second task for the same file may have brought it."""
-        return self._stored(urls.errand_of(task.url) or "") is not None
+        return self._stored(urls.robots_task_host(task.url) or "") is not None
 
     def _put(self, task: Task, host: str, response: Fetched | Failure) -> Fetched | Failure:
         found = _without_rules(response)
@@ -268,7 +268,7 @@ class RobotsCache:
 def _target(location: str, base: str, host: str) -> str | None:
     """Return where a redirect of a robots.txt leads; None if the robots task would be too long for a batch."""
     target = urls.normalize(location, base, ())
-    return target if target and urls.is_safe(urls.as_errand(target, host, "0" * 8)) else None
+    return target if target and urls.is_safe(urls.as_robots_task(target, host, "0" * 8)) else None
 
 
 def _without_rules(response: Fetched | Failure) -> Fetched | Failure:

@@ -29,13 +29,12 @@ from crawler.fetch.fetcher import Fetcher
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Host
 from crawler.frontier.task import BY_WAY_OF, Task, extend
-from crawler.settings import Settings, delay_for, terms
+from crawler.settings import Settings, delay_for, fetch_options
 from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
 from crawler.web.page import REDIRECTS, Failure, Fetched
-from crawler.web.robots import LONGEST as MAX_ROBOTS_SIZE
-from crawler.web.robots import Rules, token
+from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, token
 from crawler.web.sitemap import PRIORITY
 
 NO_DESCRIPTOR = {"dns", "connect", "tls", "timeout"}  # reasons that a lack of file descriptors may look like
@@ -52,8 +51,8 @@ class Worker:
         self.upkeep = upkeep
         self.frontier = upkeep.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(replace(terms(self.settings), kept=pauses.connections_for(upkeep.threads)))
-        upkeep.release_descriptors = self.fetcher.let_go
+        self.fetcher = Fetcher(replace(fetch_options(self.settings), kept=pauses.connections_for(upkeep.threads)))
+        upkeep.release_descriptors = self.fetcher.close_idle
         self.read_options = read_options(self.settings)
         self.robots_cache = RobotsCache(upkeep, seeds, self._get_robots)
         upkeep.survey.is_sought = self.robots_cache.is_pending
@@ -109,7 +108,7 @@ class Worker:
         """The life of a URL, from taken to done."""
         if not host.met and not self._meet(task, host):
             return None
-        if urls.is_errand(task.url):
+        if urls.is_side_task(task.url):
             return self._run_side_task(task, host)
         if self.seeds.leave_out(task):
             self.upkeep.skip(task)
@@ -135,7 +134,7 @@ class Worker:
     def _get_robots(self, url: str) -> Fetched | Failure:
         self.upkeep.check_ownership()
         private = self.seeds.names(urls.host(url))
-        return self._check_descriptors(self.fetcher.get(url, private=private, content_types=(), cut=MAX_ROBOTS_SIZE))
+        return self._check_descriptors(self.fetcher.get(url, private=private, content_types=(), cut=MAX_ROBOTS_BYTES))
 
     def _check_descriptors(self, response: Fetched | Failure) -> Fetched | Failure:
         """Return the response, unless the request failed because we could open no socket: then the task goes back."""
@@ -192,7 +191,7 @@ class Worker:
 
     def _run_side_task(self, task: Task, host: Host) -> None:
         """Run a task that brings no page: a retry by an operator, or the robots.txt of another host."""
-        failed_url = urls.again_of(task.url)
+        failed_url = urls.retry_task_url(task.url)
         if failed_url is None:
             return self._run_robots_task(task, host)
         self._run_retry_task(task, failed_url)
@@ -201,7 +200,7 @@ class Worker:
     def _run_retry_task(self, task: Task, url: str) -> None:
         """Queue a URL with a failure record again, unless it was retried since and has a new failure record."""
         failure = self.upkeep.retry_until_store_answers(self.store.refusal, url)
-        if failure and urls.as_again(url, mark_of(failure)) != task.url:
+        if failure and urls.as_retry_task(url, mark_of(failure)) != task.url:
             return self.upkeep.drop(task)
         if failure:
             self.robots_cache.reconsider(urls.host(url), failure)
