@@ -264,7 +264,7 @@ def test_what_does_not_go_together_or_is_too_long_is_taken_up_not_at_all(
         judge(running, found)
 
 
-@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nlimit: 3\n"])
+@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nmax_pages: 3\n"])
 def test_a_file_that_is_gone_cut_off_or_broken_is_one_sentence(data: bytes | None) -> None:
     with pytest.raises(UsageError) as caught:
         read(data, ["delay", "max_pages"])
@@ -302,7 +302,7 @@ class Watcher:
 
 def test_an_edit_counts_when_it_has_stood_for_longer_than_mounts_show_old_lengths(root: Path) -> None:
     watcher = Watcher(root)
-    whole = (root / "crawl.yaml").read_text().replace("\ndead_after: 30.0\n", "\ndead_after: 30.0\nlimit: 100000\n")
+    whole = (root / "crawl.yaml").read_text().replace("\ndead_after: 30.0\n", "\ndead_after: 30.0\nmax_pages: 100000\n")
     (root / "crawl.yaml").write_text(whole[:-4])  # as a client sees it that believes in the old length
     assert [watcher.check() for _ in range(4)] == [None] * 4
     (root / "crawl.yaml").write_text(whole)
