@@ -45,6 +45,6 @@ def _strain_of(response: Fetched | Failure) -> float:
     return 1.0 if response.reason in STRAINED else MILD_STRAIN
 
 
-def retry_after(attempt: int, first: float, wanted: float | None, dice: float) -> float:
+def retry_after(attempt: int, first: float, header: float | None, dice: float) -> float:
     """Return the seconds until a URL is retried after its (attempt + 1)-th failure."""
-    return float(max(first * 2**attempt * (1 + dice / 4), wanted or 0.0))
+    return float(max(first * 2**attempt * (1 + dice / 4), header or 0.0))
