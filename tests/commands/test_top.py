@@ -464,7 +464,7 @@ def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Pa
         wait_for(lambda: (w.root / "README").exists() and w.status()["held"])
         assert w.status()["held"] == {"space": 1}
         assert w.status()["wants"]["space"]["workers"] == 2
-        assert "wanted            room   only " in crawler("status", str(w.root))
+        assert "wanted           space   only " in crawler("status", str(w.root))
         assert "no host is asked by 2 workers: only " in crawler("top", str(w.root))
         process.send_signal(signal.SIGINT)
         end(process, 3)
