@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test pythons fleet mounts bench fuzz check dist zipapp clean
+.PHONY: help venv demo test pythons fleet mounts bench fuzz check manual dist zipapp clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,9 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(PYTEST) tests/shape/test_imports.py
+
+manual: $(READY) ## write the pages of crawler/manual that are made from the code: settings, commands, exit codes, reasons
+	@$(BIN)/python tests/shape/reference.py
 
 dist: $(READY) ## a wheel and an sdist, in dist/
 	@rm -f dist/*.whl dist/*.tar.gz
