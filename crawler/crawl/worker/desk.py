@@ -225,7 +225,7 @@ class Desk:
             with self.table.lock:
                 self._refusals[str(refusal.get("reason"))] -= 1
         if self.retry_until_store_answers(self.store.record, url) is None:
-            self.frontier.ask_again(Task(url, errand.depth, hops=errand.hops))
+            self.frontier.ask_again(Task(url, errand.depth, via=errand.via))
         self.dismiss(errand)
 
     def _loudness(self, task: Task) -> int:
