@@ -1,10 +1,11 @@
-"""Documentation cannot drift: generated pages are what the code gives, examples are commands that exist, links lead on."""
+"""Documents cannot drift: generated pages are what the code gives, examples are commands that exist, links lead on."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,12 @@ def test_commands_that_are_shown_exist_with_their_flags(path: Path) -> None:
         read(shlex.split(line, comments=True))
 
 
-def examples(text: str) -> list[str]:
+def examples(text: str) -> Iterator[str]:
     """What follows `crawler` in the commands of a document's blocks, up to a pipe or a redirection."""
-    found = re.findall(r"^(?:\$ )?crawler (.*)$", "\n".join(BLOCK.findall(text)), re.MULTILINE)
-    return [re.split(r" [|>;] |, on two", line)[0] for line in found if not line.startswith(("help", "completion"))]
+    for block in BLOCK.findall(text):
+        prompt = r"\$ " if re.search(r"^\$ ", block, re.MULTILINE) else ""  # without one there is no output in it
+        for line in re.findall(rf"^{prompt}crawler (.*)$", block, re.MULTILINE):
+            yield re.split(r" [|>] ", line)[0]
 
 
 @pytest.mark.parametrize("name", sorted(reference.commands()))
