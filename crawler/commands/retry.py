@@ -1,7 +1,7 @@
 """Retry: refused URLs are asked again.
 
 Who refuses a URL and who takes the refusal back is the same worker: the owner of its host. So nothing is removed here:
-for each refusal an errand that names it is handed over (see `urls.as_again`), and whoever owns the host, now or in a
+for each refusal an errand that names it is handed over (`urls.as_retry_task`), and whoever owns the host, now or in a
 later run, removes the refusal and lets the URL wait again. Kill anybody meanwhile: the errand waits until the URL does.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from crawler import errors
 from crawler import settings as config
-from crawler.crawl.start import who_takes_them
+from crawler.crawl.start import describe_machines
 from crawler.errors import UsageError
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.frontier import Frontier, in_parts
@@ -84,7 +84,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
         frontier.flush()
         counts.update(fitting.values())
         counts[TOO_LONG] += len(part) - len(fitting)
-    return _said(counts, who_takes_them(store, settings))
+    return _said(counts, describe_machines(store, settings))
 
 
 def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
@@ -99,7 +99,7 @@ def _errand(refusal: dict[str, Any], settings: Settings) -> Task:
     """The errand to ask a refused URL again, as far from a seed as it was; old refusals do not say how far."""
     target = re.fullmatch(rf"{BY_WAY_OF} (\S+)", str(refusal.get("detail")))  # of a redirect loop: it may still be one
     via = extend("", target[1]) if target else ""
-    return Task(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), via=via)
+    return Task(urls.as_retry_task(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), via=via)
 
 
 def _said(counts: Counter[str], who: str) -> str:

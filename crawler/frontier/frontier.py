@@ -69,7 +69,7 @@ class Frontier:
 
     def shard_of(self, url: str) -> int:
         """The shard that a URL belongs to; who has it asked again is who refused it."""
-        return _shard((urls.again_of(url) or url) if self.spread == "url" else urls.host(url), self.shards)
+        return _shard((urls.retry_task_url(url) or url) if self.spread == "url" else urls.host(url), self.shards)
 
     # ---- taking
 

@@ -201,7 +201,7 @@ class Table:
         At one depth, a sitemap's priority comes before age. Errands come first: pages may wait for what they bring.
         """
         self._serial += 1
-        if urls.is_errand(task.url):
+        if urls.is_side_task(task.url):
             return ERRAND + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority
