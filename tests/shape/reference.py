@@ -76,15 +76,15 @@ A store made with `delay` 0 has `spread: url` unless told otherwise, or unless
 
 
 def _choices(name: str) -> str:
-    """The words that a setting may be, if there are few: its check says them of anything else."""
+    """The words that a setting may be, unless its help has them: its check names them when it gets anything else."""
     try:
         CHECKS[name](object())
     except ValueError as error:
-        said = str(error)
-    else:
-        return ""
-    several = "any" if isinstance(getattr(Settings(), name), tuple) else "one"
-    return f" ({several} of {said.removeprefix('must be one of ')})" if said.startswith("must be one of") else ""
+        words = str(error).removeprefix("must be one of ").split(", ")
+        if str(error).startswith("must be one of") and not all(word in HELP[name] for word in words):
+            several = "any" if isinstance(getattr(Settings(), name), tuple) else "one"
+            return f" ({several} of {', '.join(words)})"
+    return ""
 
 
 def commands_page() -> Iterator[str]:
