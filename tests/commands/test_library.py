@@ -1,4 +1,4 @@
-"""`from crawler import Store`: the examples of the README run, and pages come lazily in a stable order."""
+"""`from crawler import Store`: the examples of the documents run, and pages come lazily in a stable order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from crawler import Store
 from crawler.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "crawler/manual").glob("*.md"))]
+TEXT = "".join(path.read_text("utf-8") for path in DOCUMENTS)
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
-def test_an_example_of_the_readme_runs_on_a_store(crawled_once: Path, tmp_path: Path, example: str) -> None:
+def test_an_example_of_the_documents_runs_on_a_store(crawled_once: Path, tmp_path: Path, example: str) -> None:
     if "pandas" in example and not importlib.util.find_spec("pandas"):
         pytest.skip("pandas is not installed: `make venv` does it")
     (tmp_path / "STORE").symlink_to(crawled_once)
@@ -44,8 +45,8 @@ def test_an_example_of_the_readme_runs_on_a_store(crawled_once: Path, tmp_path: 
     assert len(done.stdout.splitlines()) > 2
 
 
-def test_there_are_three_examples_and_one_is_for_pandas() -> None:
-    assert len(EXAMPLES) == 3
+def test_there_are_some_examples_and_one_is_for_pandas() -> None:
+    assert len(EXAMPLES) == 4
     assert sum("pandas" in example for example in EXAMPLES) == 1
 
 
