@@ -344,7 +344,7 @@ def test_a_page_is_shown_with_its_record_and_text(served: Served, root: Path) ->
 def test_a_refusal_and_a_url_that_nobody_has_seen_are_explained(served: Served) -> None:
     refused = served.json("/api/page?url=http://evil.example/gone")
     assert refused["refusal"]["reason"] == "connect"
-    assert refused["meaning"] == "the connection was refused or broke before an answer"
+    assert refused["meaning"] == "the connection was refused, or broke before a response"
     unseen = served.json("/api/page?url=http://unseen.example/")
     assert unseen["state"] == "never seen"
     assert unseen["why"]

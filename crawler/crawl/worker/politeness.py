@@ -40,7 +40,7 @@ def next_pace(strain: float, answer: Fetched | Failure, delay: float, now: float
 
 def _strain_of(answer: Fetched | Failure) -> float:
     """How much an answer adds to a host's strain: a doubling for a sign of it, and less than nothing if all is well."""
-    if isinstance(answer, Fetched) or not reasons.look_up(answer.reason).again:
+    if isinstance(answer, Fetched) or not reasons.look_up(answer.reason).retry:
         return -EASE
     return 1.0 if answer.reason in STRAINED else FAILED
 

@@ -207,7 +207,7 @@ class RobotsCache:
         with self._lock:
             tries = self._failed.get(host, 0) + 1
         self._note(self._failed, host, tries)
-        if tries > self.settings.retries or not reasons.look_up(answer.reason).again:
+        if tries > self.settings.retries or not reasons.look_up(answer.reason).retry:
             self._note_rules(host, Down(failure), time.time())
             return failure
         wait = politeness.retry_after(tries - 1, self.settings.retry_delay, answer.retry_after, random.random())
@@ -274,7 +274,7 @@ def _target(location: str, base: str, host: str) -> str | None:
 
 def _without_rules(answer: Fetched | Failure) -> Fetched | Failure:
     """What was answered to robots.txt: where nothing is there for us, a page without rules."""
-    if isinstance(answer, Fetched) or reasons.look_up(answer.reason).again:
+    if isinstance(answer, Fetched) or reasons.look_up(answer.reason).retry:
         return answer
     if answer.reason.startswith("http-4"):
         return Fetched(answer.url, int(answer.reason.removeprefix("http-")))

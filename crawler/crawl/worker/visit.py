@@ -307,7 +307,7 @@ class Worker:
             self.house.refuse(task, failure)
 
     def _may_pass(self, task: Task, failure: Failure) -> bool:
-        return reasons.look_up(failure.reason).again and task.attempt < self.settings.retries
+        return reasons.look_up(failure.reason).retry and task.attempt < self.settings.retries
 
     def _again(self, task: Task, failure: Failure, first: float | None = None) -> None:
         first = self.settings.retry_delay if first is None else first

@@ -37,7 +37,7 @@ def test_each_sign_of_strain_doubles_the_wait(reason: str) -> None:
         strain = pace.strain
         waits.append(pace.due)
     assert waits == [2.0, 4.0, 8.0, 16.0]
-    assert look_up(reason).again, "what strains a host passes"
+    assert look_up(reason).retry, "what strains a host passes"
 
 
 @pytest.mark.parametrize("reason", ["http-404", "http-410", "robots", "tls", "wrong-type"])
