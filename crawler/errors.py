@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OVER = 0
 MISSING = FOUND = 1
 USAGE = 2
@@ -67,3 +69,11 @@ class DiskFull(StoreError):
 
 class Busy(StoreError):
     """Another machine does what only one may do at a time."""
+
+
+def did_you_mean(given: str, known: Iterable[str], otherwise: str, quoted: bool = True) -> str:
+    """Return a hint for an unknown word: the nearest of the known ones, or `otherwise` if none is near."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    near = get_close_matches(given, list(known), 1)
+    return f"did you mean {repr(near[0]) if quoted else near[0]}?" if near else otherwise

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, Protocol, TextIO, TypeVar
+from collections.abc import Generator, Iterable
+from typing import TextIO, TypeVar
 
 from crawler.web.text import masked, printable
 
@@ -66,24 +65,3 @@ def size(count: float) -> str:
         if count >= unit:
             return f"{count / unit:,.1f} {name}"
     return f"{count / 1e6:,.1f} MB"
-
-
-def flag(check: Callable[[Any], Item]) -> Callable[[str], Item]:
-    """How argparse reads a flag that is checked as a setting is: what is wrong with it is said in the same words."""
-
-    def read(given: str) -> Item:
-        try:
-            return check(given)
-        except ValueError as error:
-            raise ArgumentTypeError(f"{given!r} {error}") from error
-
-    return read
-
-
-class Add(Protocol):
-    """How a module adds a command of its own to the program."""
-
-    def __call__(
-        self, name: str, help: str, call: Callable[[Namespace], int], example: str, store: bool = True
-    ) -> ArgumentParser:
-        """The parser of a new command, which has STORE as its first argument unless it needs none."""

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crawler import errors
+from crawler.commands.arguments import Add, check_root, normalize_seed
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
-from crawler.crawl.start import check_root, normalize_seed
 from crawler.errors import NotThere
 from crawler.frontier.frontier import batches, from_lines
 from crawler.store.mount import FILE
 from crawler.store.records import links_of
 from crawler.store.store import Store, find_host, open_store
-from crawler.terminal import BOLD, RED, YELLOW, Add, paint
+from crawler.terminal import BOLD, RED, YELLOW, paint
 from crawler.web import urls
 from crawler.web.page import REDIRECTS
 from crawler.web.text import printable
@@ -31,20 +31,20 @@ SHARED = "/mnt/shared/crawl"
 
 def commands(add: Add) -> None:
     """What shows the corpus."""
-    made = add("ls", "list the pages of a store", list_pages, f"crawler ls {SHARED} example.org | cut -f4")
+    made = add("ls", list_pages, f"crawler ls {SHARED} example.org | cut -f4")
     made.add_argument("hosts", nargs="*", default=[], metavar="HOST", help="only of these hosts; in any spelling")
     which = made.add_mutually_exclusive_group()
     which.add_argument("-a", "--all", action="store_true", help="redirects, sitemaps and refusals too")
     which.add_argument("--refused", action="store_true", help="refusals alone, each with its reason")
     made.add_argument("--json", action="store_true", help="a JSON line each: the record, its links as a number")
-    made = add("cat", "print the html of a page", print_page, f"crawler cat {SHARED} https://example.org/ | wc -c")
+    made = add("cat", print_page, f"crawler cat {SHARED} https://example.org/ | wc -c")
     made.add_argument("url", metavar="URL", help="in any spelling")
     made.add_argument("--json", action="store_true", help="its record, with the html in it")
-    made = add("links", "print the links of a page", print_links, f"crawler links {SHARED} https://example.org/")
+    made = add("links", print_links, f"crawler links {SHARED} https://example.org/")
     made.add_argument("url", metavar="URL", help="in any spelling")
     made.add_argument("--to", action="store_true", help="the pages that link to it instead; reads every record")
     made.add_argument("--json", action="store_true", help="its record; with --to a JSON line each, as of `ls`")
-    made = add("hosts", "list the hosts of a store", print_hosts, f"crawler hosts {SHARED} --sort waiting | head")
+    made = add("hosts", print_hosts, f"crawler hosts {SHARED} --sort waiting | head")
     by = [*Row._fields[:-1], "host"]
     made.add_argument("--sort", choices=by, default="host", help="largest first; by name unless told otherwise")
     made.add_argument("--json", action="store_true", help="a JSON line each")
@@ -140,7 +140,7 @@ def print_links(options: Namespace) -> int:
 
 
 def _print_links_to(store: Store, options: Namespace) -> int:
-    normalize_seed(options.url, ())
+    normalize_seed(options.url)
     wanted = spellings(options.url, store.settings())
     found = False
     for record in filter(_is_sound, store.records()):
@@ -154,7 +154,7 @@ def _print_links_to(store: Store, options: Namespace) -> int:
 
 def _find(store: Store, given: str) -> Facts:
     """The record of a URL that the user gave in any spelling."""
-    normalize_seed(given, ())
+    normalize_seed(given)
     for url in spellings(given, store.settings()):
         record = store.record(url)
         if record:

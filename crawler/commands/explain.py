@@ -6,13 +6,17 @@ an owner counts as alive by this machine's clock: nothing is written to find out
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from crawler import errors
 from crawler import settings as config
+from crawler.commands.arguments import Add, check_root
 from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
@@ -23,7 +27,7 @@ from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
-from crawler.store.store import Store, shard_name
+from crawler.store.store import Store, open_store, shard_name
 from crawler.terminal import many
 from crawler.web import addresses, urls
 from crawler.web.page import REDIRECTS
@@ -44,6 +48,21 @@ TRAPS = {
     "deep": "its path has more than 20 segments",
     "calendar": "it has a date far ahead, or a calendar's date long past",
 }
+
+
+def commands(add: Add) -> None:
+    """Add `crawler explain`."""
+    made = add("explain", run, "crawler explain /mnt/shared/crawl https://example.org/news/")
+    made.add_argument("url", metavar="URL", help="in any spelling")
+    made.add_argument("--json", action="store_true", help="for scripts")
+
+
+def run(options: Namespace) -> int:
+    """`crawler explain`."""
+    check_root(options.store, "explain")
+    found = explain(open_store(options.store), options.url)
+    print(json.dumps(found) if options.json else as_text(found))
+    return errors.OVER
 
 
 def explain(store: Store, given: str) -> Facts:

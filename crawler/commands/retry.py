@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawler import errors
-from crawler import settings as config
+from crawler.commands.arguments import DURATION, Add
 from crawler.crawl.start import who_takes_them
 from crawler.errors import UsageError
 from crawler.fleet.shards import inboxes, read_owners
@@ -25,7 +25,7 @@ from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.records import depth_of, farthest, from_utc, mark_of
 from crawler.store.store import Store, find_host, open_to_write
-from crawler.terminal import Add, bar, flag, many, say
+from crawler.terminal import bar, many, say
 from crawler.web import urls
 from crawler.web.reasons import REASONS, row_of
 
@@ -52,14 +52,12 @@ class Wanted:
 def commands(add: Add) -> None:
     """Add `crawler retry`."""
     example = "crawler retry /mnt/shared/crawl --reason timeout --reason http-5xx --older 7d"
-    made = add("retry", "have refused URLs asked again", run, example)
+    made = add("retry", run, example)
     made.add_argument(
         "--reason", metavar="R", action="append", default=[], help="only these (see `status`); repeatable"
     )
     made.add_argument("--host", metavar="H", action="append", default=[], help="only URLs of this host; repeatable")
-    made.add_argument(
-        "--older", metavar="TIME", type=flag(config.duration), help="only those refused longer ago than 90s, 2h, 7d"
-    )
+    made.add_argument("--older", metavar="TIME", type=DURATION, help="only those refused longer ago than 90s, 2h, 7d")
 
 
 def run(options: Namespace) -> int:

@@ -11,44 +11,19 @@ from typing import Any
 from crawler import errors
 from crawler import settings as config
 from crawler.commands import status
+from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, Add, check_root, normalize_seed
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import Machine, Plan, check_limits
 from crawler.crawl.start import add as add_seeds
-from crawler.crawl.start import begin, check_root, normalize_seed
+from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.store.mount import Files
 from crawler.store.store import open_store, open_to_write
-from crawler.terminal import Add, flag, many, say
+from crawler.terminal import many, say
 from crawler.web import urls
 
-WHOLE = flag(config.whole(1, 1024))
-DURATION = flag(config.duration)
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
-
-
-# flag, setting, how argparse reads it
-SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
-    (("-d", "--depth"), "depth", {"metavar": "N"}),
-    (("-w", "--delay"), "delay", {"metavar": "SECONDS"}),
-    (("--scope",), "scope", {"metavar": "page|prefix|host|domain|any"}),
-    (("--include",), "include", {"metavar": "RE", "action": "append"}),
-    (("--exclude",), "exclude", {"metavar": "RE", "action": "append"}),
-    (("--order",), "order", {"metavar": "bfs|dfs"}),
-    (("--max-pages",), "max_pages", {"metavar": "PAGES"}),
-    (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),
-    (("-U", "--user-agent"), "user_agent", {"metavar": "TEXT"}),
-    (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
-    (("--max-size",), "max_size", {"metavar": "SIZE"}),
-    (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
-    (("--proxy",), "proxy", {"metavar": "URL"}),
-    (("--connect-to",), "connect_to", {"metavar": "HOST:PORT:ADDR:PORT", "action": "append"}),
-    (("--allow-private",), "allow_private", {"action": "store_true", "default": None}),
-    (("--no-robots",), "robots", {"action": "store_false", "default": None}),
-    (("--shards",), "shards", {"metavar": "N"}),
-)
-
-
 USUAL = {"depth", "delay", "scope", "include", "exclude", "max_pages", "user_agent"}  # the flags that --help explains
 
 
@@ -56,9 +31,9 @@ def commands(add: Add) -> None:
     """`crawler run` and `crawler add`."""
     shared = "/mnt/shared/crawl"
     example = f"crawler run {shared} https://example.org/ --scope host -d 3"
-    _run_flags(add("run", "crawl into a store, or go on with one", run_crawl, example))
+    _run_flags(add("run", run_crawl, example))
     example = f"crawler add {shared} https://example.org/news/"
-    _url_flags(add("add", "give URLs to a crawl, whether machines are at work on it or not", run_add, example))
+    _url_flags(add("add", run_add, example))
 
 
 def _url_flags(made: argparse.ArgumentParser) -> None:
@@ -146,7 +121,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
     for item in options.set:
         name, value = config.pair(item)
-        given[name] = config.check_one(name, value, f"--set {name}")
+        given[name] = config.check_one(name, value, "--set")
     for flags, name, _ in SETTING_FLAGS:
         value = getattr(options, f"set_{name}")
         if value is not None:
@@ -156,8 +131,8 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def _seeds(options: argparse.Namespace) -> list[str]:
     """All that the user gave to begin with, in its one spelling."""
-    pages = [normalize_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
-    return pages + [urls.as_sitemap(normalize_seed(seed, ())) for seed in options.sitemap]
+    pages = [normalize_seed(seed) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    return pages + [urls.as_sitemap(normalize_seed(seed)) for seed in options.sitemap]
 
 
 def _input_urls(file: str | None) -> list[str]:
@@ -171,7 +146,7 @@ def _input_urls(file: str | None) -> list[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.strip().startswith("#"):
             try:
-                found.append(normalize_seed(line.strip(), ()))
+                found.append(normalize_seed(line.strip()))
             except UsageError as error:
                 raise UsageError(f"{file}, line {number}: {error}") from error
     return found

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from crawler import errors
+from crawler.commands.arguments import Add
 from crawler.fleet.control import is_paused
 from crawler.fleet.members import ALIVE, ENDED, Facts, Members, look
 from crawler.frontier.frontier import folder, lines_of
-from crawler.store.store import Store
-from crawler.terminal import many, size
+from crawler.store.store import Store, open_store
+from crawler.terminal import many, say, size
 from crawler.web.text import printable
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
 WAITS_FOR = {"in_flight": "in flight", "turn": "visitor"}  # other reasons are the words themselves
 FEW = 8  # workers that are shown one by one without being asked for
+
+
+def commands(add: Add) -> None:
+    """Add `crawler status`."""
+    made = add("status", run, "crawler status /mnt/shared/crawl --json | jq .waiting")
+    made.add_argument("--json", action="store_true", help="for scripts")
+    made.add_argument("-v", "--verbose", action="store_true", help="show each worker, however many there are")
+
+
+def run(options: Namespace) -> int:
+    """`crawler status`."""
+    found = status(open_store(options.store))
+    say(json.dumps(found) if options.json else as_text(found, options.verbose))
+    return errors.OVER
 
 
 def status(store: Store, again: bool = True) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 
 
 class Task(NamedTuple):

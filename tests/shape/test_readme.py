@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from dataclasses import fields
@@ -12,7 +11,7 @@ import pytest
 from lab.world import Links, world
 
 from crawler import Store
-from crawler.commands.main import parser
+from crawler.commands.main import parsers
 from crawler.errors import EXIT_CODES
 from crawler.settings import HELP, LIVE, Settings
 from crawler.web.reasons import REASONS
@@ -20,16 +19,10 @@ from crawler.web.reasons import REASONS
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    """All commands by name."""
-    (found,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(found.choices)
-
-
-@pytest.mark.parametrize("name", sorted(commands()))
+@pytest.mark.parametrize("name", sorted(parsers()))
 def test_every_command_and_each_of_its_flags_is_in_the_readme(name: str) -> None:
     assert f"`crawler {name} " in README
-    for action in commands()[name]._actions:
+    for action in parsers()[name]._actions:
         for flag in action.option_strings:
             assert re.search(rf"{re.escape(flag)}\b", README), f"crawler {name} {flag}"
 
@@ -68,5 +61,5 @@ def test_a_record_has_the_fields_that_the_readme_shows_and_the_library_reads_it(
 
 
 def test_help_of_each_command_has_an_example() -> None:
-    for name, command in commands().items():
+    for name, command in parsers().items():
         assert f"example: crawler {name}" in command.format_help().replace("\n", " ")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from crawler import errors, terminal
+from crawler.commands.arguments import Add
 from crawler.commands.check.files import Facts, Pages, others
 from crawler.commands.check.findings import KINDS, Finding, Scene, look
 from crawler.commands.check.links import Links
@@ -23,7 +24,7 @@ from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import in_parts
 from crawler.store.store import LOCK, open_store, open_to_write
-from crawler.terminal import Add, many, say
+from crawler.terminal import many, say
 from crawler.web.text import printable
 
 PART = 100  # records between two steps of the bar, and findings that are mended together
@@ -125,7 +126,7 @@ class Teller:
 
 def commands(add: Add) -> None:
     """Add `crawler check`."""
-    made = add("check", "look whether a store is sound, and mend it", run, "crawler check /mnt/shared/crawl --repair")
+    made = add("check", run, "crawler check /mnt/shared/crawl --repair")
     made.add_argument("--repair", action="store_true", help="mend what is found, while no machine is at work")
     made.add_argument("--json", action="store_true", help="for scripts: a line for each finding, then a summary")
 

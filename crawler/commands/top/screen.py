@@ -20,12 +20,13 @@ from contextlib import suppress
 from types import FrameType
 
 from crawler import errors, settings
+from crawler.commands.arguments import Add, flag
 from crawler.commands.history import Outlook
 from crawler.commands.top.view import BARS, PLAIN_BARS, View, clip
 from crawler.errors import CrawlerError
 from crawler.fleet.members import Facts
 from crawler.store.store import open_store
-from crawler.terminal import Add, flag, many, paint, say
+from crawler.terminal import many, paint, say
 from crawler.web.text import printable
 
 PIPE = 100  # columns where there is no window
@@ -41,7 +42,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 def commands(add: Add) -> None:
     """Add `top` to the program."""
-    made = add("top", "watch all machines of a crawl at work", run, "crawler top /mnt/shared/crawl --every 5s")
+    made = add("top", run, "crawler top /mnt/shared/crawl --every 5s")
     made.add_argument(
         "--every", type=flag(_seconds), default=2.0, metavar="TIME", help="between two looks (default 2s)"
     )

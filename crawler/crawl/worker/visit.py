@@ -34,9 +34,8 @@ from crawler.settings import Settings
 from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
-from crawler.web.page import REDIRECTS, Failure, Fetched
+from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import LONGEST, Rules, token
-from crawler.web.sitemap import PRIORITY
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
 LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
