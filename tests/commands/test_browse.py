@@ -326,7 +326,7 @@ def test_what_is_too_much_for_a_pipe_at_once_ends_quietly_too(tmp_path: Path) ->
 
 def test_output_that_nobody_gets_is_no_fault(little: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_shell(f"crawler cat {little} {A}/one >&-") == (0, "")
-    no_room = "crawler: there is no room for what is printed; free some, or print to another place\n"
+    no_room = "crawler: no space left for the output; free some, or print to another place\n"
     assert in_shell(f"crawler ls {little} > /dev/full") == (6, no_room)
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     assert "\\ufffd" in crawler("ls", str(little), "b.example")
