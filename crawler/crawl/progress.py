@@ -29,7 +29,7 @@ class Progress:
 
     def show(self) -> None:
         """Bring the line up to date."""
-        facts = {name: self.scoreboard.total(name) for name in ("waiting", "refusals", "hosts")}
+        facts = {name: self.scoreboard.total(name) for name in ("waiting", "failed", "hosts")}
         pages = self.scoreboard.total("pages")
         paused = self.scoreboard.total("paused") > 0 or any(map(self.scoreboard.wanted, WANTS))
         if self.terminal:

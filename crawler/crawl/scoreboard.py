@@ -8,12 +8,14 @@ from __future__ import annotations
 from multiprocessing.context import SpawnContext
 from typing import Any
 
+from crawler.web.reasons import KINDS
+
 COUNTERS = (
-    *("pages", "redirects", "sitemaps", "refusals", "retries", "bytes"),
+    *("pages", "redirects", "sitemaps", *KINDS, "retries", "bytes"),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches that were left for other workers
 )
 AWAY, ROOM, FILES = WANTS = ("away", "room", "files")  # what a worker may have to wait for before it asks hosts
-LINE = 2600  # bytes for one URL in flight: the longest line of a batch
+LINE = 3000  # bytes for one URL in flight: the longest line of a batch
 SENTENCE = 1000  # bytes for why a worker waits
 SETTINGS = 1 << 18  # bytes for crawl.yaml
 GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it

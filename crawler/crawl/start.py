@@ -17,7 +17,7 @@ from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import Frontier, in_parts
-from crawler.frontier.scope import bars
+from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
@@ -79,7 +79,7 @@ def add(store: Store, seeds: Sequence[str]) -> str:
 
 def _excluded(seeds: Sequence[str], settings: Settings) -> str:
     """A sentence about URLs that were given and will not be asked; empty if there are none."""
-    scope = urls.Scope("any", exclude=settings.exclude)
+    scope = Scope("any", exclude=settings.exclude)
     found = [url for url in _normalized(seeds if settings.exclude else (), settings) if bars(scope, Task(url))]
     first = f"{found[0]} and {len(found) - 1:,} more" if len(found) > 1 else "".join(found)
     return f"{first} will not be asked, because of a pattern of exclude in crawl.yaml" if found else ""

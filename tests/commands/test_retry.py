@@ -99,7 +99,7 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
         refusal = Store(w.root).refusal(X)
         assert refusal
         batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
-        errand = to_lines([Task(urls.as_again(X, mark_of(refusal)), 1)])
+        errand = to_lines([Task(urls.as_retry_task(X, mark_of(refusal)), 1)])
 
         batch.write_bytes(errand)
         (w.root / "errs" / "a.example" / urls.key(X)).unlink()  # a worker was killed here
@@ -150,7 +150,7 @@ def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: Store) ->
     owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
     owner.own(range(4))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
-    tries = {urls.again_of(task.url): task.depth for task in owner.table.of_batches(numbers)}
+    tries = {urls.retry_task_url(task.url): task.depth for task in owner.table.of_batches(numbers)}
     assert tries["http://b.example/z"] == 3
 
 

@@ -153,7 +153,7 @@ def _check(scene: Scene, is_whole: bool, teller: Teller) -> None:
         say("machines are at work here: what seems wrong is looked at again before it is named", sys.stderr)
     check = Check(scene, is_whole, teller.repair is None and scene.files.get(LOCK) is not None)
     sums = totals(read_counters(scene.files))
-    about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["refusals"]).total()
+    about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["reasons"]).total()
     teller.tell(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
     teller.tell(check.of_links())
     ended = sum(heartbeat.mark == END for heartbeat in filter(None, map(Heartbeat.of, scene.files.names("workers"))))

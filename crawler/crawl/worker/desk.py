@@ -31,9 +31,11 @@ from crawler.store.records import depth_of, to_json, utc
 from crawler.store.store import Store
 from crawler.web import urls
 from crawler.web.page import Failure
+from crawler.web.reasons import KINDS
+from crawler.web.reasons import kind as kind_of
 
 COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
-COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
+COUNTED = ("pages", "redirects", "sitemaps", *KINDS, "retries", "bytes")
 AT_ONCE = 8  # files or folders that a flush writes or syncs at a time; more cost more to share out than they gain
 RETRY = 0.5  # seconds until what the store could not do is tried again
 OVER, STOPPED, LIMIT, MARKED_DEAD = "over", "stopped", "limit", "buried"  # how a worker ends
@@ -85,7 +87,7 @@ class Desk:
         self._done: list[Done] = []
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
-        self._refusals: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
         self._base = {name: scoreboard.get(row, name) for name in COUNTED}
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
         self._complaints = 0
@@ -206,26 +208,26 @@ class Desk:
     def leave_out(self, task: Task) -> None:
         """A URL is not asked, as the settings are now; it leaves the frontier, and a rehydration brings it back."""
         self.table.leave_out(task.url)
-        log.info("left out: %s", task.url, extra={"event": "cut", "url": task.url})
+        log.info("left out: %s", task.url, extra={"event": "skipped", "url": task.url})
 
     def refuse(self, task: Task, failure: Failure) -> None:
         """A URL is refused for good."""
         self.retry_until_store_answers(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
-            self._refusals[failure.reason] += 1
+            self._reasons[failure.reason] += 1
         self.table.settle([task], kept=False, links=False)
-        self.count("refusals")
-        facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
-        log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+        self.count(kind_of(failure.reason))
+        facts = {"event": "failure", "url": task.url, "reason": failure.reason, "detail": failure.detail}
+        log.log(self._loudness(task), "no page: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
 
     def ask_again(self, errand: Task, url: str, refusal: dict[str, Any] | None) -> None:
         """A refusal is taken back, and its URL waits again; the errand to do so is there until it does."""
         if self.retry_until_store_answers(self.store.take_back, url) and refusal:
             with self.table.lock:
-                self._refusals[str(refusal.get("reason"))] -= 1
+                self._reasons[str(refusal.get("reason"))] -= 1
         if self.retry_until_store_answers(self.store.record, url) is None:
-            self.frontier.ask_again(Task(url, errand.depth, hops=errand.hops))
+            self.frontier.ask_again(Task(url, errand.depth, via=errand.via))
         self.dismiss(errand)
 
     def _loudness(self, task: Task) -> int:
@@ -379,7 +381,7 @@ class Desk:
     def counters(self, afresh: bool = False) -> dict[str, Any]:
         """What this worker has done and what it has before it, for `workers/`."""
         with self.table.lock:
-            refusals, pages = dict(self._refusals), self._counters["pages"]
+            reasons, pages = dict(self._reasons), self._counters["pages"]
             rate = self._rate.note(pages, time.monotonic())
             minutes = self._minutes.note((pages, self.table.waiting), time.monotonic())
         survey = self.survey.facts(next(iter(self._wants), PAUSE if self.paused else TURN), afresh)
@@ -393,15 +395,15 @@ class Desk:
             "started": utc(self._born),
             "when": utc(time.time()),
             **{name: self._counters[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
-            "refusals": refusals,
+            "reasons": reasons,
             "rate": rate,
             "waiting": self.table.waiting,
             "in_flight": self.table.taken,
-            "cut": self.table.cut,
+            "skipped": self.table.cut,
             "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
-            "wants": {kind: want.sentence for kind, want in list(self._wants.items())},
-            "unheeded": self.scoreboard.unheeded,
+            "blocked": {kind: want.sentence for kind, want in list(self._wants.items())},
+            "ignored_settings": self.scoreboard.unheeded,
             "minutes": minutes,
             **survey,
         }

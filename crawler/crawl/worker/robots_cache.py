@@ -22,7 +22,7 @@ from crawler import settings as config
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.desk import Desk
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, count, extend
 from crawler.settings import Settings
 from crawler.store.records import from_utc
 from crawler.store.store import Robots
@@ -64,7 +64,7 @@ class Step:
     """Where a host's robots.txt has led us so far."""
 
     url: str  # to be asked next
-    hops: int = 0
+    via: str = ""  # the redirects on this host that led to it
     sent: float = 0.0  # when another host was sent for it (monotonic)
 
     def wait(self, now: float) -> float:
@@ -140,21 +140,21 @@ class RobotsCache:
                 return wait
         answer = self._get(home if step.sent else step.url)
         if isinstance(answer, Fetched) and answer.location is not None:
-            step = replace(step, url=answer.url, hops=step.hops + 1)
+            step = replace(step, url=answer.url, via=extend(step.via, answer.url))
             return self._go_on(task, host, step, answer)
         return self._take(task, host, answer)
 
     def _go_on(self, task: Task, host: str, step: Step, answer: Fetched) -> Fetched | Failure:
         """Follow a redirect: on the same host in its next turn, elsewhere by an errand."""
         target = _target(answer.location or "", step.url, host)
-        if target is None or step.hops > HOPS:
+        if target is None or count(step.via) > HOPS:
             return self._take(task, host, Fetched(answer.url, 404))  # it says no more than no file does
         self.leave_a_trace(host, answer.status)
         if urls.host(target) == host:
-            self._note(self._steps, host, Step(target, step.hops))
+            self._note(self._steps, host, Step(target, step.via))
         else:
-            self.frontier.hand_over([self._errand(task, target, host, step.hops)])
-            self._note(self._steps, host, replace(step, hops=0, sent=time.monotonic()))
+            self.frontier.hand_over([self._errand(task, target, host, step.via)])
+            self._note(self._steps, host, replace(step, via="", sent=time.monotonic()))
         return answer
 
     def leave_a_trace(self, host: str, status: int = 302) -> None:
@@ -162,16 +162,16 @@ class RobotsCache:
         if self.desk.retry_until_store_answers(self.store.robots, host) is None:
             self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
 
-    def _errand(self, task: Task, target: str, host: str, hops: int) -> Task:
-        return Task(urls.as_errand(target, host, secrets.token_hex(4)), task.depth, hops=hops)
+    def _errand(self, task: Task, target: str, host: str, via: str) -> Task:
+        return Task(urls.as_robots_task(target, host, secrets.token_hex(4)), task.depth, via=via)
 
     def deliver(self, task: Task, answer: Fetched | Failure) -> None:
         """Leave what an errand brought in the other host's robots.txt; or send it on, if that is elsewhere again."""
-        host = urls.errand_of(task.url) or ""
+        host = urls.robots_task_host(task.url) or ""
         location = answer.location if isinstance(answer, Fetched) else None
         target = _target(location, urls.bare(task.url), host) if location else None
         if target and task.hops < HOPS:
-            self.frontier.hand_over([self._errand(task, target, host, task.hops + 1)])
+            self.frontier.hand_over([self._errand(task, target, host, extend(task.via, task.url))])
         else:
             found = Fetched(task.url, 404) if location else _without_rules(answer)
             self.desk.retry_until_store_answers(self.store.put_robots, host, self._found(host, found))
@@ -183,7 +183,7 @@ class RobotsCache:
 
     def is_delivered(self, task: Task) -> bool:
         """Whether what an errand is sent for is there: it may have been sent twice, by two owners or after an hour."""
-        return self._stored(urls.errand_of(task.url) or "") is not None
+        return self._stored(urls.robots_task_host(task.url) or "") is not None
 
     def _take(self, task: Task, host: str, answer: Fetched | Failure) -> Fetched | Failure:
         found = _without_rules(answer)
@@ -269,7 +269,7 @@ class RobotsCache:
 def _target(location: str, base: str, host: str) -> str | None:
     """Where a redirect of a host's robots.txt leads; None where no errand could be sent: its line would be too long."""
     target = urls.normalize(location, base, ())
-    return target if target and urls.is_safe(urls.as_errand(target, host, "0" * 8)) else None
+    return target if target and urls.is_safe(urls.as_robots_task(target, host, "0" * 8)) else None
 
 
 def _without_rules(answer: Fetched | Failure) -> Fetched | Failure:

@@ -29,18 +29,17 @@ from crawler.errors import StoreError
 from crawler.fetch.fetcher import Fetcher
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Host
-from crawler.frontier.task import Task
+from crawler.frontier.task import BY_WAY_OF, Task, extend
 from crawler.settings import Settings
 from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
 from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
-from crawler.web.robots import LONGEST, Rules, token
+from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, token
 
 UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
 LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
 NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
-JUST_NOW = 3.0  # seconds in which a record is written after its links were handed over
 HOPS = 20  # redirects in a row: as many as browsers follow
 
 
@@ -52,8 +51,8 @@ class Worker:
         self.house = house
         self.frontier = house.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(replace(config.terms(self.settings), kept=pauses.connections_for(house.threads)))
-        house.let_go = self.fetcher.let_go
+        self.fetcher = Fetcher(replace(config.fetch_options(self.settings), kept=pauses.connections_for(house.threads)))
+        house.let_go = self.fetcher.close_idle
         self.wants = wants(self.settings)
         self.robots_cache = RobotsCache(house, seeds, self._get_robots)
         house.survey.is_sought = self.robots_cache.is_sought
@@ -110,7 +109,7 @@ class Worker:
         """The life of a URL, from taken to settled."""
         if not host.met and not self._meet(task, host):
             return None
-        if urls.is_errand(task.url):
+        if urls.is_side_task(task.url):
             return self._run_errand(task, host)
         if self.seeds.leave_out(task):
             self.house.leave_out(task)
@@ -136,7 +135,7 @@ class Worker:
     def _get_robots(self, url: str) -> Fetched | Failure:
         self.house.be_sure()
         private = self.seeds.names(urls.host(url))
-        return self._fairly(self.fetcher.get(url, private=private, content_types=(), cut=LONGEST))
+        return self._fairly(self.fetcher.get(url, private=private, content_types=(), cut=MAX_ROBOTS_BYTES))
 
     def _fairly(self, answer: Fetched | Failure) -> Fetched | Failure:
         """An answer, unless nothing was asked because we could open no connection: then the URL goes back."""
@@ -193,7 +192,7 @@ class Worker:
 
     def _run_errand(self, task: Task, host: Host) -> None:
         """Do what an operator or another host has sent us for."""
-        refused = urls.again_of(task.url)
+        refused = urls.retry_task_url(task.url)
         if refused is None:
             return self._bring_robots(task, host)
         self._take_back(task, refused)
@@ -202,7 +201,7 @@ class Worker:
     def _take_back(self, task: Task, url: str) -> None:
         """Have a refused URL asked again; but not if it was, and is refused anew: that is not what was meant."""
         refusal = self.house.retry_until_store_answers(self.store.refusal, url)
-        if refusal and urls.as_again(url, mark_of(refusal)) != task.url:
+        if refusal and urls.as_retry_task(url, mark_of(refusal)) != task.url:
             return self.house.dismiss(task)
         if refusal:
             self.robots_cache.reconsider(urls.host(url), refusal)
@@ -234,7 +233,7 @@ class Worker:
         record = self._redirect(task, answer) if is_redirect else self._read(task, answer)
         if isinstance(record, Failure):
             return self._fail(task, record)
-        self.frontier.hand_over(self.seeds.follow(record, task.hops + 1 if is_redirect else 0))
+        self.frontier.hand_over(self.seeds.follow(record, extend(task.via, task.url) if is_redirect else ""))
         self.house.done(Done(task, record, len(answer.body)))
         return None
 
@@ -272,25 +271,12 @@ class Worker:
         return build_record(answer, None, task.depth, (target,), time.time())
 
     def _loop(self, task: Task, target: str) -> str | None:
-        """Why a redirect leads nowhere: in a circle, as the records of those before it tell, or too many in a row."""
+        """Why a redirect leads nowhere: to itself, back to one that led here, or too many in a row."""
         if task.hops >= HOPS:
             return f"more than {HOPS} in a row"
-        seen: str | None = target
-        for _ in range(task.hops + 1):
-            if seen == urls.bare(task.url):
-                return f"by way of {target}" if seen != target else "to itself"
-            seen = self._redirected(seen) if seen and task.hops else None
-        return None
-
-    def _redirected(self, url: str) -> str | None:
-        """Where a URL was found to redirect to; a record that is about to be written is waited for, but not long."""
-        limit = time.monotonic() + JUST_NOW
-        record = self.house.retry_until_store_answers(self.store.record, url)
-        while record is None and self.frontier.table.is_taken(url) and time.monotonic() < limit:
-            time.sleep(0.05)
-            record = self.house.retry_until_store_answers(self.store.record, url)
-        links = record.get("links") if record and record.get("status") in REDIRECTS else None
-        return str(links[0]) if links else None
+        if target == urls.bare(task.url):
+            return "to itself"
+        return f"{BY_WAY_OF} {target}" if task.came_via(target) else None
 
     def _may_come_with_cookie(self, task: Task, answer: Fetched) -> bool:
         """Whether a page that leads to itself will be there when it is asked with the cookie that it has just set."""

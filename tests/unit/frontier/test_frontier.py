@@ -147,7 +147,7 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
             depth=st.integers(0, 1 << 20),
             attempt=st.integers(0, 100),
             due=st.integers(0, 1 << 20),
-            hops=st.integers(0, 20),
+            via=st.lists(st.text("0123456789abcdef", min_size=12, max_size=12), max_size=20).map(",".join),
             priority=st.integers(0, 10),
         )
     )
@@ -772,20 +772,26 @@ def test_of_few_hosts_each_may_have_more_than_its_share() -> None:
     assert Counter(urls.host(take_one(table).url) for _ in range(20)) == {"a.example": 10, "b.example": 10}
 
 
+def test_a_batch_of_version_0_1_0_tells_how_many_redirects_led_to_a_url() -> None:
+    (task,) = from_lines(b"2\t0\t0\thttp://a.example/\t3\t5\n")
+    assert task.hops == 3 and not task.came_via(A)
+    assert [*from_lines(to_lines([task]))] == [task]
+
+
 @pytest.mark.parametrize("order", ["bfs", "dfs"])
 def test_at_one_depth_a_sitemaps_priority_comes_before_age(order: str) -> None:
     table = table_of(*(Task(f"{A}{tenths}", 1, priority=tenths) for tenths in (7, 3, 5, 1, 9)), order=order)
     assert "".join(url[-1] for url in take_all(table)) == "97531"
 
 
-def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
+def test_redirects_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, Task(A, 2, 0, 0.0, 3, 9))
+    add(mine, Task(A, 2, 0, 0.0, "0123456789ab,cdef01234567", 9))
     taken = mine.take()
-    assert taken and taken[0] == Task(A, 2, 0, 0.0, 3, 9)
+    assert taken and taken[0] == Task(A, 2, 0, 0.0, "0123456789ab,cdef01234567", 9)
     add(mine, taken[0]._replace(attempt=1))
     mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
-    assert on_disk(root)[A] == Task(A, 2, 1, 0.0, 3, 9)
+    assert on_disk(root)[A] == Task(A, 2, 1, 0.0, "0123456789ab,cdef01234567", 9)
 
 
 def take_one(table: Table) -> Task:
