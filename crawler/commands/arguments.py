@@ -70,10 +70,14 @@ def normalize_seed(seed: str, tracking: Sequence[str] = ()) -> str:
     """Return a URL that the user gave, normalized; UsageError if it is none."""
     normalized = urls.normalize(seed, tracking=tracking)
     if normalized is None:
-        guess = urls.normalize(f"https://{seed}") if "://" not in seed else None
-        wrong = f" (no scheme); did you mean {_hidden(guess)}?" if guess else "; it must be http or https, with a host"
-        raise UsageError(f"{_hidden(seed)!r} is not a valid URL{wrong}")
+        raise UsageError(f"{_hidden(seed)!r} is {what_is_wrong(seed)}")
     return normalized
+
+
+def what_is_wrong(url: str) -> str:
+    """Return why a URL cannot be normalized, with a suggestion if it only lacks its scheme."""
+    guess = urls.normalize(f"https://{url}") if "://" not in url else None
+    return f"not a valid URL (no scheme); did you mean {guess}?" if guess else f"not a valid URL: {urls.why_not(url)}"
 
 
 def _hidden(seed: str) -> str:

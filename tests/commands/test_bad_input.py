@@ -42,10 +42,10 @@ def store(crawled: Path, tmp_path: Path) -> Path:
     ("seed", "hint"),
     [
         ("example.org", "not a valid URL (no scheme); did you mean https://example.org/?"),
-        ("ftp://example.org/", "http or https"),
-        ("http://", "http or https"),
-        ("http://../", "http or https"),
-        ("nonsense here", "http or https"),
+        ("ftp://example.org/", "its scheme is ftp; only http and https"),
+        ("http://", "its host or port is not valid"),
+        ("http://../", "its host is not a valid name"),
+        ("nonsense here", "it has no scheme, such as https://"),
     ],
 )
 def test_what_is_not_a_url_is_named_and_nothing_is_made(tmp_path: Path, seed: str, hint: str) -> None:
@@ -117,7 +117,7 @@ def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         w.flags = []
         printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
-        assert "refused: http://127.0.0.1:9/ (bad-port" in printed
+        assert "no page: http://127.0.0.1:9/ (bad-port" in printed
 
 
 def test_a_new_store_needs_a_url(tmp_path: Path) -> None:

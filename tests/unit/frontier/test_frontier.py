@@ -1178,8 +1178,8 @@ def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) ->
             list(pool.map(lambda task: mine.house.refuse(task, Failure(task.url, "dns")), tasks))
     finally:
         sys.setswitchinterval(before)
-    assert mine.house.counters()["refusals"] == {"dns": 400}
-    assert mine.scoreboard.get(0, "refusals") == 400
+    assert mine.house.counters()["reasons"] == {"dns": 400}
+    assert mine.scoreboard.get(0, "failed") == 400
     assert len(mine.store.settled("a.example")) == 400
 
 
