@@ -87,6 +87,18 @@ def test_the_command_can_end_without_a_word_almost_at_once() -> None:
     assert not {"typing", "re", "crawler.commands.main"}.intersection(loaded.stdout.split())
 
 
+def test_a_command_loads_only_what_it_needs(crawled: Path) -> None:
+    script = "import sys; from crawler.commands.main import run; run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "status", str(crawled)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "crawler.commands.status" in loaded
+    assert not loaded & {"turbohtml", "selectolax", "bs4", "html5lib", "xml.parsers.expat", "chardet", "protego"}
+    assert not loaded & {"pycurl", "requests", "urllib3", "http.client"}
+    assert not loaded & {"sqlite3", "tqdm", "filelock", "asyncio", "multiprocessing", "crawler.crawl.machine"}
+
+
 def test_type_checkers_of_users_read_our_hints() -> None:
     assert (files("crawler") / "py.typed").is_file()
     assert "py.typed" in (Path(__file__).parents[2] / "pyproject.toml").read_text()
