@@ -25,7 +25,7 @@ from lab.world import LONG, wait_for
 
 from crawler.commands.demo.expected import place
 from crawler.commands.demo.pages import halves, href
-from crawler.commands.demo.server import Request, Server, asked_twice, gaps, read_log, serve
+from crawler.commands.demo.server import LoggedRequest, ServedWeb, asked_twice, gaps, read_log, serve
 from crawler.commands.demo.web import DemoWeb, Expected, FlatWeb, Leaf, Site, TreeWeb, Web, compare
 from crawler.web import urls
 
@@ -102,7 +102,7 @@ class Links(HTMLParser):
 class Client:
     """A keep-alive connection to the server, whatever the host."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServedWeb) -> None:
         self.connection = HTTPConnection("127.0.0.1", server.port, timeout=LONG)
 
     def get(self, url: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
@@ -179,7 +179,7 @@ def keep(root: Path, url: str, result: str | int, text: str, title: str, links: 
     return put(root, "links", url, json.dumps({"url": url, "status": result, "title": title, "links": links}))
 
 
-def crawl_into(root: Path, web: Web) -> list[Request]:
+def crawl_into(root: Path, web: Web) -> list[LoggedRequest]:
     with serve(web) as server:
         for found in crawl(Client(server), web.seeds()):
             keep(root, *found)
@@ -295,7 +295,7 @@ def test_an_empty_store_lacks_everything_and_temporary_names_are_not_seen(tmp_pa
 # --- the server ---
 
 
-def raw(server: Server, data: bytes) -> bytes:
+def raw(server: ServedWeb, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.port), timeout=LONG) as line:
         line.sendall(data)
         line.shutdown(socket.SHUT_WR)
@@ -390,13 +390,13 @@ def answers(port: int) -> bool:
 
 def test_the_log_tells_what_was_asked_twice_and_how_long_hosts_had_peace(tmp_path: Path) -> None:
     log = [
-        Request(0.0, 0.1, "a", "/robots.txt", 200),
-        Request(1.1, 1.2, "a", "/x", 200),
-        Request(1.7, 1.8, "a", "/x", 200),
-        Request(3.0, 3.1, "a", "/robots.txt", 200),
-        Request(0.5, 2.0, "b", "/y", 503),
-        Request(1.0, 1.1, "b", "/y", 200),
-        Request(0.0, 0.1, "c", "/", 200),
+        LoggedRequest(0.0, 0.1, "a", "/robots.txt", 200),
+        LoggedRequest(1.1, 1.2, "a", "/x", 200),
+        LoggedRequest(1.7, 1.8, "a", "/x", 200),
+        LoggedRequest(3.0, 3.1, "a", "/robots.txt", 200),
+        LoggedRequest(0.5, 2.0, "b", "/y", 503),
+        LoggedRequest(1.0, 1.1, "b", "/y", 200),
+        LoggedRequest(0.0, 0.1, "c", "/", 200),
     ]
     assert asked_twice(log) == {"http://a/x": 2}
     assert gaps(log) == {"a": pytest.approx(0.5), "b": pytest.approx(-1.0)}
@@ -404,4 +404,4 @@ def test_the_log_tells_what_was_asked_twice_and_how_long_hosts_had_peace(tmp_pat
 
 def test_a_half_written_line_of_the_log_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("1.0\t2.0\ta\t/\t200\n2.0\t3.0\ta\t/x")
-    assert read_log(tmp_path / "log") == [Request(1.0, 2.0, "a", "/", 200)]
+    assert read_log(tmp_path / "log") == [LoggedRequest(1.0, 2.0, "a", "/", 200)]

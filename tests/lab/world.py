@@ -17,7 +17,7 @@ import pytest
 
 from crawler.commands.demo.expected import compare
 from crawler.commands.demo.pages import Leaf
-from crawler.commands.demo.server import Request, read_log, serve
+from crawler.commands.demo.server import LoggedRequest, read_log, serve
 from crawler.commands.demo.web import Answer, Web
 from crawler.frontier import frontier
 
@@ -115,7 +115,7 @@ class World:
         return self.run(*self.web.seeds(), *args, code=code)
 
     @property
-    def log(self) -> list[Request]:
+    def log(self) -> list[LoggedRequest]:
         """What the server was asked."""
         return read_log(self.folder / "web.log")
 

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from crawler.commands.demo.expected import Expected, compare
 from crawler.commands.demo.pages import CHARSETS, HTML, Leaf, dress, fact, halves, rooted
+from crawler.commands.http_server import Reply
 
 __all__ = ["Answer", "DemoWeb", "Expected", "FlatWeb", "Leaf", "Site", "TreeWeb", "Web", "compare"]
 
@@ -19,12 +20,9 @@ CLOSED = "/private/"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the server sends; `squeeze` lets it send gzip to a client that accepts it."""
+class Answer(Reply):
+    """A reply after a delay in seconds; `squeeze` lets it be compressed for a client that accepts gzip."""
 
-    status: int
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
     delay: float = 0.0
     squeeze: bool = False
 
@@ -113,11 +111,11 @@ def _answer(url: str, leaf: Leaf) -> Answer:
     if 300 <= leaf.status < 400:
         headers.append(("Location", rooted(leaf.links[0], url) if tag % 2 else leaf.links[0]))
     if leaf.status != 200:
-        return Answer(leaf.status, tuple(headers), f"<title>{leaf.status}</title>".encode(), leaf.delay)
+        return Answer(leaf.status, tuple(headers), f"<title>{leaf.status}</title>".encode(), delay=leaf.delay)
     if leaf.type != HTML:
-        return Answer(200, tuple(headers), bytes(range(256)) * 16, leaf.delay)
+        return Answer(200, tuple(headers), bytes(range(256)) * 16, delay=leaf.delay)
     headers.append(("ETag", f'"{tag:08x}"'))
-    return Answer(200, tuple(headers), dress(url, leaf), leaf.delay, squeeze=tag % 3 == 0)
+    return Answer(200, tuple(headers), dress(url, leaf), delay=leaf.delay, squeeze=tag % 3 == 0)
 
 
 def _answer_robots(site: Site, path: str) -> Answer:
