@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import multiprocessing
-import os
 import re
 import resource
 import secrets
@@ -25,6 +23,7 @@ from typing import TypeVar
 
 from crawler import errors
 from crawler import settings as config
+from crawler.crawl import child
 from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
@@ -43,14 +42,12 @@ from crawler.web.page import Failure
 BLAME = 4  # at which a page that dying workers had in hand is refused
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 CRASHES = 5  # of one worker's place in a minute, until the machine gives up
-PR_SET_PDEATHSIG = 1
 M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one for each visitor a worker took half as much again
 BACK = {
     AWAY: "the store is back",
     ROOM: "going on: there is room in the store again",
     FILES: "going on: files can be opened again",
 }
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +70,7 @@ class Machine:
         self.plan = plan
         self.settings = settings
         self.id = plan.id
-        self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
-        self.scoreboard = Scoreboard(self._context, plan.workers, plan.threads)
-        # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
+        self.scoreboard = Scoreboard(child.CONTEXT, plan.workers, plan.threads)
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
@@ -92,7 +87,7 @@ class Machine:
     def run(self) -> int:
         """Run to the end; the exit code."""
         # They stay ours: a second Ctrl-C that comes when all is done must not spoil the exit code.
-        for number in SIGNALS:
+        for number in child.SIGNALS:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         try:
@@ -115,13 +110,8 @@ class Machine:
         return self._exit_code()
 
     def _start(self, row: int) -> None:
-        args = (os.getpid(), self.scoreboard, self.plan.logs)
-        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=be_a_worker, initargs=args)
-        self._pools[row] = pool
-        # A worker that is only just starting would die of a Ctrl-C: it is born deaf, and listens when it is ready.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        self._work[pool.submit(work, str(self.plan.root), row, self.id, self.settings)] = row
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        pool = self._pools[row] = child.make_pool(be_a_worker, self.scoreboard, self.plan.logs)
+        self._work[child.submit(pool, work, str(self.plan.root), row, self.id, self.settings)] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -250,20 +240,13 @@ _scoreboard: Scoreboard | None = None
 Result = TypeVar("Result")
 
 
-def be_a_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
-    """Make a pool process a worker: it dies with its parent, and leaves signals to it."""
+def be_a_worker(scoreboard: Scoreboard, logs: Logs) -> None:
+    """Make a pool's process a worker."""
     global _scoreboard
     _scoreboard = scoreboard
-    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
-    if os.getppid() != parent:
-        os._exit(errors.STOPPED)
     raise_limits()
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     logs.begin()
 
 

@@ -6,7 +6,9 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+
+from crawler.store.mountinfo import read_mounts
 
 # The kernel's call that brings all of one file system to its disk, and the kinds on which it does what it says: on a
 # network mount it does not reach the server's disk.
@@ -16,7 +18,10 @@ SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
 
 def do_for_all(root: str) -> bool:
     """Whether one call syncs all that was written below a folder."""
-    return SYNC is not None and _kind_of_disk(os.stat(root).st_dev) in SYNCED_AS_ONE
+    device = os.stat(root).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kind = next((mount.kind for mount in read_mounts() if mount.device == number), "")
+    return SYNC is not None and kind in SYNCED_AS_ONE
 
 
 def sync_all(root: str) -> None:
@@ -44,14 +49,3 @@ def _opened(folder: str) -> Iterator[int]:
         yield place
     finally:
         os.close(place)
-
-
-def _kind_of_disk(device: int) -> str:
-    """The kind of file system on a disk of this machine, as the kernel names it; "" if it is on none."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-        for line in mounts:
-            before, _, after = line.partition(" - ")
-            if before.split(" ")[2] == wanted:
-                return after.partition(" ")[0]
-    return ""

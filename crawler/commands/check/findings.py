@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -123,13 +122,7 @@ def look(store: Store, settings: Settings) -> Scene:
     starting = {machine["id"] for machine in seen.machines if machine["state"] == members.STARTING}
     alive = frozenset({*workers, *filter(None, workers.values()), *starting})
     known = {worker["id"] for worker in seen.workers} | {machine["id"] for machine in seen.machines}
-    return Scene(store, settings, _clock(store.files), alive, frozenset(known - alive))
-
-
-def _clock(files: Files) -> float:
-    with suppress(StoreError):
-        return files.clock("workers")
-    return time.time()  # a store that we may only read
+    return Scene(store, settings, members.store_time(store.files), alive, frozenset(known - alive))
 
 
 class Keys:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from crawler.store.mountinfo import read_mounts
 
 OK, SLOW, UNFIT = "ok", "slow", "unfit"
 
@@ -99,31 +100,13 @@ class Mount:
 
 
 def find_mount(folder: str, table: str | None = None) -> Mount:
-    """The mount that a folder's path leads to; the table is the kernel's own, and reading it touches no mount."""
-    if table is None:
-        try:
-            table = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
-        except OSError:
-            table = ""
+    """Return the mount that a folder's path leads to."""
     found = Mount("/", "unknown", "unknown")
-    for line in table.splitlines():
-        mount = _parse(line)
+    for _, point, kind, source in read_mounts(table):
         # Of two mounts on one point the later one is seen.
-        if mount and _is_inside(folder, mount.point) and len(mount.point) >= len(found.point):
-            found = mount
+        if _is_inside(folder, point) and len(point) >= len(found.point):
+            found = Mount(point, kind, source)
     return found
-
-
-def _parse(line: str) -> Mount | None:
-    before, _, after = line.partition(" - ")
-    left, right = before.split(" "), after.split(" ")
-    if len(left) < 5 or len(right) < 2:
-        return None
-    return Mount(_plain(left[4]), right[0], _plain(right[1]))
-
-
-def _plain(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)
 
 
 def _is_inside(folder: str, point: str) -> bool:
