@@ -186,7 +186,7 @@ def test_what_a_user_names_wrongly_is_one_sentence(
         ([store, f"{here}/latin.yaml", "x.csv"], "latin.yaml is not UTF-8 text"),
         ([store, here, f"{here}/x.csv"], "cannot be read (Is a directory)"),
         ([store, given, f"{here}/x.xlsx"], "one of .jsonl .jsonl.gz .jsonl.zst .csv .parquet .sqlite"),
-        ([store, given, f"{here}/there.csv"], "is there already"),
+        ([store, given, f"{here}/there.csv"], "already exists"),
         ([store, given, f"{here}/none/x.csv"], f"{here}/none/x.csv.part cannot be written (No such file or directory)"),
         ([store, given], "give either OUT"),
         ([store, given, f"{here}/x.csv", "--try", f"{LIST}1"], "give either OUT"),
@@ -326,7 +326,7 @@ def test_a_regex_that_hangs_is_named_and_ctrl_c_ends_all_at_once(site: Path, tmp
     assert running.wait(LONG) == STOPPED
     wait_for(lambda: all(map(is_dead, processes)))
     assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]
-    assert "stopped; nothing is left of it" in (running.stderr.read() if running.stderr else "").splitlines()[-1]
+    assert "stopped; nothing was written" in (running.stderr.read() if running.stderr else "").splitlines()[-1]
 
 
 def test_a_page_that_holds_its_reader_is_given_up_and_the_others_come(

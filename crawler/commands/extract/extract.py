@@ -13,8 +13,8 @@ from typing import Any
 
 from crawler import errors, settings
 from crawler.commands.browse import find_page
-from crawler.commands.export.formats import FORMS
-from crawler.commands.export.output import SQLITE, new_sheet, resolved
+from crawler.commands.export.formats import FORMATS
+from crawler.commands.export.output import SQLITE, open_output, resolved
 from crawler.commands.extract import rules
 from crawler.commands.extract.harvest import EMPTY, MAX_SHOWN_TEXT, ExtractedRow, Harvest, Tally, read_part
 from crawler.commands.extract.pool import GIVE_UP_AFTER, LostPage, Part, ReaderPool, parts
@@ -33,7 +33,7 @@ def commands(add: Add) -> None:
     example = "crawler extract /mnt/shared/crawl complaints.yaml complaints.csv"
     made = add("extract", "extract data from stored pages by rules, without new requests", run, example)
     made.add_argument("rules", type=Path, metavar="RULES.yaml", help="says which pages, rows and columns")
-    endings = " ".join((*FORMS, SQLITE))
+    endings = " ".join((*FORMATS, SQLITE))
     made.add_argument("out", nargs="?", metavar="OUT", help=f"the file to write ({endings})")
     made.add_argument("--try", dest="url", metavar="URL", help="show what the rules extract from one stored page")
     made.add_argument("--force", action="store_true", help="replace OUT if it exists")
@@ -80,13 +80,13 @@ def extract(store: Store, rules: ExtractRules, out: Path, workers: int, force: b
     tally = Tally()
     columns = dict(zip(rules.names, ["url", *(column.type for column in rules.columns)], strict=True))
     with (
-        closing(new_sheet(out, "rows", columns, force)) as sheet,
+        closing(open_output(out, "rows", columns, force)) as output,
         closing(bar(admitted(store, rules), "pages", count(admitted(store, rules)))) as seen,
         closing(_harvests(store, rules, False, parts(seen), workers, tally)) as harvests,
     ):
         for found in harvests:
-            sheet.add([dict(zip(columns, row, strict=True)) for row in found.rows])
-        sheet.finish()
+            output.add([dict(zip(columns, row, strict=True)) for row in found.rows])
+        output.finish()
     return tally
 
 
