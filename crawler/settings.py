@@ -229,14 +229,14 @@ class Settings:
     dead_after: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
 
 
-def names_somebody(settings: Settings) -> bool:
+def has_contact(settings: Settings) -> bool:
     """Whether a host that is asked can find out whom to complain to: by an address in the user agent, or by From."""
     return bool(re.search(r"https?://|\S@\S", settings.user_agent)) or any(
         header.lower().startswith("from:") for header in settings.headers
     )
 
 
-def terms(settings: Settings) -> FetchOptions:
+def fetch_options(settings: Settings) -> FetchOptions:
     """The settings that concern one request."""
     return FetchOptions(
         fetcher=settings.fetcher,
@@ -301,7 +301,7 @@ def parse(data: str, where: str) -> dict[str, Any]:
 def check_together(settings: Settings) -> None:
     """Stop at what no single setting can know."""
     try:
-        terms(settings)
+        fetch_options(settings)
     except ValueError as error:
         raise UsageError(f"these settings do not go together: {error}") from error
     if settings.max_per_host is not None and settings.spread == "url":

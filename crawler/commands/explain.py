@@ -18,7 +18,7 @@ from crawler.fleet import members
 from crawler.fleet.control import is_paused
 from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.frontier import batches, from_lines
-from crawler.frontier.scope import REDIRECT, bars
+from crawler.frontier.scope import REDIRECT, Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
@@ -35,7 +35,6 @@ Facts = dict[str, Any]
 
 SETTLED, WAITING, NEVER_SEEN, NEVER_ASKED = "settled", "waiting", "never seen", "never asked"
 SHOWN = 5  # places of seeds that are named
-PORTS = {"http": 80, "https": 443}
 # What the crawl itself asks on behalf of hosts.
 MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
 TRAPS = {
@@ -123,7 +122,7 @@ def _settled(store: Store, url: str, shards: list[int]) -> Facts | None:
         return {"state": SETTLED, "record": _of_record(record)}
     if refusal:
         facts = {name: refusal.get(name) for name in ("reason", "detail", "attempts", "when")}
-        again = _waiting(store.files, shards, urls.as_again(url, mark_of(refusal))) is not None
+        again = _waiting(store.files, shards, urls.as_retry_task(url, mark_of(refusal))) is not None
         meaning = look_up(str(facts["reason"])).meaning
         return {"state": SETTLED, "refusal": {**facts, "meaning": meaning, "again": again}}
     broken = [path for path in (_path("links", url), _path("errs", url)) if store.files.get(path) is not None]
@@ -227,7 +226,7 @@ def _never(store: Store, settings: Settings, url: str) -> Verdict | None:
 def _name_and_port(url: str) -> tuple[str, int]:
     found = re.fullmatch(r"(.+?)(?::(\d+))?", urls.host(url))
     name, port = found.groups() if found else ("", None)
-    return name.strip("[]"), int(port or PORTS[url.partition(":")[0]])
+    return name.strip("[]"), int(port or addresses.DEFAULT_PORTS[url.partition(":")[0]])
 
 
 def _seeds(store: Store, named: bool = False) -> Iterator[str]:
@@ -240,7 +239,7 @@ def _seeds(store: Store, named: bool = False) -> Iterator[str]:
 def _not_followed(store: Store, settings: Settings, url: str) -> Verdict | None:
     """What keeps a link out of the crawl."""
     seeds = _seeds(store) if settings.scope != "any" else ()
-    scope = urls.Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
+    scope = Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
     rule = scope.refuses(url)
     if rule is None:
         return None
@@ -260,7 +259,7 @@ def _barred(settings: Settings, url: str, rule: str) -> str:
 
 def _left_out(settings: Settings, url: str, depth: int) -> Verdict | None:
     """What keeps a URL out that waits: patterns that were edited since it was found."""
-    rule = bars(urls.Scope("any", (), settings.include, settings.exclude), Task(url, depth))
+    rule = bars(Scope("any", (), settings.include, settings.exclude), Task(url, depth))
     return (rule, f"{_barred(settings, urls.bare(url), rule)}: in its turn it is left out") if rule else None
 
 

@@ -1,7 +1,7 @@
 """Retry: refused URLs are asked again.
 
 Who refuses a URL and who takes the refusal back is the same worker: the owner of its host. So nothing is removed here:
-for each refusal an errand that names it is handed over (see `urls.as_again`), and whoever owns the host, now or in a
+for each refusal an errand that names it is handed over (`urls.as_retry_task`), and whoever owns the host, now or in a
 later run, removes the refusal and lets the URL wait again. Kill anybody meanwhile: the errand waits until the URL does.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 
 from crawler import errors
 from crawler import settings as config
-from crawler.crawl.start import who_takes_them
+from crawler.crawl.start import describe_machines
 from crawler.errors import UsageError
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.frontier import Frontier, in_parts
-from crawler.frontier.task import Task
+from crawler.frontier.task import BY_WAY_OF, Task, extend
 from crawler.settings import Settings
 from crawler.store.records import depth_of, farthest, from_utc, mark_of
 from crawler.store.store import Store, find_host, open_to_write
@@ -31,7 +31,6 @@ from crawler.web.reasons import REASONS, row_of
 
 PART = 10_000  # refusals that are handed over together
 TOO_LONG = "too long"
-LOOK_BACK = 10  # redirects that may have led to one which was refused as part of a circle: it may still be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
         frontier.flush()
         counts.update(fitting.values())
         counts[TOO_LONG] += len(part) - len(fitting)
-    return _said(counts, who_takes_them(store, settings))
+    return _said(counts, describe_machines(store, settings))
 
 
 def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
@@ -98,8 +97,9 @@ def _refusals(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
 
 def _errand(refusal: dict[str, Any], settings: Settings) -> Task:
     """The errand to ask a refused URL again, as far from a seed as it was; old refusals do not say how far."""
-    hops = LOOK_BACK if refusal["reason"] == "redirect-loop" else 0
-    return Task(urls.as_again(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), hops=hops)
+    target = re.fullmatch(rf"{BY_WAY_OF} (\S+)", str(refusal.get("detail")))  # of a redirect loop: it may still be one
+    via = extend("", target[1]) if target else ""
+    return Task(urls.as_retry_task(refusal["url"], mark_of(refusal)), depth_of(refusal, farthest(settings)), via=via)
 
 
 def _said(counts: Counter[str], who: str) -> str:

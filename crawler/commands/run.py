@@ -123,7 +123,7 @@ def run_crawl(options: argparse.Namespace) -> int:
     plan = Plan(root, options.workers, options.concurrency, options.time_limit, options.quiet, logs)
     try:
         settings = begin(options.store, given, seeds, plan.id, log.warning)
-        if not config.names_somebody(settings):
+        if not config.has_contact(settings):
             log.warning("warning: the user agent tells nobody where to complain; %s", CONTACT)
         if not settings.robots:
             log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")

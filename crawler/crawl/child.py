@@ -41,7 +41,7 @@ def submit(
 
 def _begin(parent: int, prepare: Callable[..., None], args: tuple[Any, ...]) -> None:
     """Have this process die with its parent and leave signals to it."""
-    with suppress(OSError, AttributeError):  # not Linux: checking the parent's id must do
+    with suppress(OSError, AttributeError):  # not Linux: the checks of the parent's id, here and in upkeep, must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(errors.STOPPED)

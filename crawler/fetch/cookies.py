@@ -1,4 +1,4 @@
-"""Cookies: each host gets back what it has set itself, from this worker's memory, and nobody else sees them."""
+"""Cookies: each host gets back its own cookies, from the memory of one worker; they are never stored."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from time import time
 from urllib.parse import SplitResult
 
 from crawler.fetch.request import read_date
+from crawler.web.addresses import DEFAULT_PORTS
 
 MAX_HOSTS = 1_000
 MAX_COOKIES = 50  # of one host
-MAX_COOKIE = 4096  # characters of one
-MAX_BYTES = 8192  # of all of a host: most servers take no longer header
+MAX_COOKIE = 4096  # characters of one cookie
+MAX_HOST_BYTES = 8192  # of all cookies of a host: most servers accept no longer header
 MAX_ATTRIBUTE = 1024
 
-_PORTS = {"http": 80, "https": 443}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-Name = tuple[str, str]  # its name and its path: one replaces another of the same
+Name = tuple[str, str]  # name and path: a cookie replaces another with the same two
 Place = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """What a host has set: `pair` is the name=value that it gets back."""
+    """A cookie of a host; `pair` is the name=value that is sent back."""
 
     name: str
     pair: str
@@ -36,20 +36,20 @@ class Cookie:
 
     @property
     def size(self) -> int:
-        """How much of a host's room it takes."""
+        """What it counts towards MAX_HOST_BYTES."""
         return len(self.pair) + len(self.path)
 
-    def suits(self, parts: SplitResult) -> bool:
-        """Whether it may go along with a request for this URL."""
+    def matches(self, parts: SplitResult) -> bool:
+        """Tell whether it is sent with a request for this URL."""
         path = parts.path or "/"
         begins = path.startswith(self.path) and (self.path.endswith("/") or path[len(self.path) :][:1] in ("", "/"))
         return begins and self.until > time() and (parts.scheme == "https" or not self.secure)
 
 
 class Cookies:
-    """The cookies of all hosts that one worker has asked lately; safe for threads.
+    """The cookies of the hosts that one worker has requested recently; thread-safe.
 
-    A host is its name and its port, and no Domain widens that; http and https on their own ports are one host.
+    A host is a name and a port, and Domain does not widen that; http and https on their default ports are one host.
     """
 
     def __init__(self) -> None:
@@ -57,18 +57,18 @@ class Cookies:
         self._hosts: OrderedDict[Place, dict[Name, Cookie]] = OrderedDict()
 
     def header(self, parts: SplitResult) -> tuple[str, ...]:
-        """The Cookie line for a request, or none."""
+        """Return the Cookie line for a request, if any."""
         with self._lock:
             kept = self._hosts.get(_place(parts))
             if not kept:
                 return ()
             self._hosts.move_to_end(_place(parts))
-            # As the standard wants it: the longest path first, then the oldest.
-            suited = sorted((one for one in kept.values() if one.suits(parts)), key=lambda one: -len(one.path))
-        return ("Cookie: " + "; ".join(one.pair for one in suited),) if suited else ()
+            # The standard's order: the longest path first, then the oldest.
+            matching = sorted((one for one in kept.values() if one.matches(parts)), key=lambda one: -len(one.path))
+        return ("Cookie: " + "; ".join(one.pair for one in matching),) if matching else ()
 
     def keep(self, parts: SplitResult, lines: str) -> None:
-        """Take in what an answer's Set-Cookie lines say."""
+        """Store the cookies of a response's Set-Cookie lines."""
         read = (_read(parts, line) for line in lines.split("\n"))
         cookies = [one for one in read if one is not None]
         if not cookies:
@@ -83,11 +83,11 @@ class Cookies:
 
 
 def _place(parts: SplitResult) -> Place:
-    return parts.hostname or "", None if parts.port == _PORTS[parts.scheme] else parts.port
+    return parts.hostname or "", None if parts.port == DEFAULT_PORTS[parts.scheme] else parts.port
 
 
 def _put(kept: dict[Name, Cookie], cookie: Cookie, safely: bool) -> None:
-    """Set, replace or (if its time is over) remove; what came safely is not replaced by what did not."""
+    """Set, replace or (if expired) remove a cookie; one set over https is not replaced over http."""
     name = cookie.name, cookie.path
     before = kept.get(name)
     if before is not None and before.secure and not safely:
@@ -95,12 +95,12 @@ def _put(kept: dict[Name, Cookie], cookie: Cookie, safely: bool) -> None:
     kept[name] = cookie
     if cookie.until <= time():
         del kept[name]
-    while len(kept) > MAX_COOKIES or sum(one.size for one in kept.values()) > MAX_BYTES:
+    while len(kept) > MAX_COOKIES or sum(one.size for one in kept.values()) > MAX_HOST_BYTES:
         del kept[next(iter(kept))]
 
 
 def _read(parts: SplitResult, line: str) -> Cookie | None:
-    """The cookie of one Set-Cookie line, or None for one that may not be set."""
+    """Return the cookie of one Set-Cookie line, or None if it may not be set."""
     pair, *rest = line.split(";")
     name, equals, value = (part.strip(" \t") for part in pair.partition("="))
     if not (equals and name) or len(name) + len(value) > MAX_COOKIE or _CONTROL.search(name + value):
@@ -120,7 +120,7 @@ def _attribute(text: str) -> tuple[str, str]:
 
 
 def _is_of(host: str, domain: str) -> bool:
-    """Whether a host may speak for this Domain at all: its own, or one above it."""
+    """Tell whether a host may name this Domain: its own, or one above it."""
     domain = domain.removeprefix(".").lower()
     return not domain or host == domain or host.endswith(f".{domain}")
 
@@ -130,7 +130,7 @@ def _path(parts: SplitResult, said: str) -> str:
 
 
 def _until(said: dict[str, str]) -> float:
-    """When its time is over; Max-Age counts before Expires, and without both it stays while we do."""
+    """Return when it expires; Max-Age counts before Expires, and without both it lives as long as the worker."""
     age = said.get("max-age", "")
     if re.fullmatch(r"-?[0-9]+", age):
         return 0.0 if age.startswith("-") or not age.strip("0") else time() + float(age[:12])

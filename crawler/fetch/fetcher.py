@@ -1,67 +1,60 @@
-"""One request with all its limits and guards: a Page or a Failure, whatever the server does."""
+"""One request with all its limits and guards: Fetched or a Failure, whatever the server does."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
-from time import time
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from crawler.fetch.cookies import Cookies
 from crawler.fetch.request import (
-    Answer,
-    Ask,
+    CODINGS,
+    GZIP,
+    ZLIB,
     FetchOptions,
-    Judge,
+    Request,
+    Response,
     Route,
     check_connect_to,
     check_header,
     check_proxy,
-    length_of,
-    read_date,
+    codings_of,
     read_route,
 )
-from crawler.web import reasons, urls
-from crawler.web.addresses import BAD_PORTS, names_private
-from crawler.web.page import REDIRECTS, Failure, Fetched
+from crawler.web import urls
+from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, names_private
+from crawler.web.page import Failure, Fetched
 
 __all__ = ["Fetcher", "check_connect_to", "check_header", "check_proxy", "get"]
 
-DAY = 86_400.0
-MAX_CODINGS = 2
-# Each member costs a copy of what follows it, so very many would take time with the square of their number.
+# Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
 MAX_MEMBERS = 32
-_PORTS = {"http": 80, "https": 443}
-_GZIP, _ZLIB = 31, 15
-# No brotli: libcurl's decoder does not say when a body was cut off, and who has brotli has gzip too.
-_CODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 _ACCEPT = ("Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "Accept-Encoding: gzip, deflate")
 _UNSENDABLE = re.compile(r"[^!-~]")
 
 
-class _Asker(Protocol):
-    """What the two fetchers have in common."""
+class _Client(Protocol):
+    """What both HTTP clients can do."""
 
-    def get(self, ask: Ask, judge: Judge) -> Answer | Failure: ...
-    def let_go(self) -> None: ...
+    def get(self, request: Request) -> Response | Failure: ...
+    def close_idle(self) -> None: ...
     def close(self) -> None: ...
 
 
 class _CutShort(Exception):
-    """A compressed body that stops before its end."""
+    """A compressed body that ends too early."""
 
 
 class Fetcher:
-    """Asks on the same terms again and again, from any number of threads, over connections it keeps."""
+    """Sends requests with the same options from any number of threads, over connections it keeps open."""
 
-    def __init__(self, terms: FetchOptions) -> None:
-        self.terms = terms
-        self._routes = tuple(read_route(rule) for rule in terms.connect_to)
-        self._headers = (f"User-Agent: {terms.user_agent}", *_ACCEPT)
-        self._asker = _asker(terms)
-        self._cookies = Cookies() if terms.cookies else None
+    def __init__(self, options: FetchOptions) -> None:
+        self.options = options
+        self._routes = tuple(read_route(rule) for rule in options.connect_to)
+        self._headers = (f"User-Agent: {options.user_agent}", *_ACCEPT)
+        self._client = _client(options)
+        self._cookies = Cookies() if options.cookies else None
 
     def get(
         self,
@@ -72,45 +65,44 @@ class Fetcher:
         content_types: tuple[str, ...] | None = None,
         cut: int | None = None,
     ) -> Fetched | Failure:
-        """Ask once and follow nothing; `content_types` () takes any type, `cut` keeps that much of a longer body."""
+        """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body."""
         for line in headers:
             check_header(line)
-        ask = self._ask(
-            url, headers, private, self.terms.content_types if content_types is None else content_types, cut
-        )
-        if isinstance(ask, Failure):
-            return ask
-        answer = self._asker.get(ask, judge)
-        if isinstance(answer, Failure):
-            return answer
-        if self._cookies and "set-cookie" in answer.headers:
-            self._cookies.keep(urlsplit(ask.target), answer.headers["set-cookie"])
-        return answer.verdict or _page(ask, answer)
+        types = self.options.content_types if content_types is None else content_types
+        request = self._request(url, headers, private, types, cut)
+        if isinstance(request, Failure):
+            return request
+        response = self._client.get(request)
+        if isinstance(response, Failure):
+            return response
+        if self._cookies and "set-cookie" in response.headers:
+            self._cookies.keep(urlsplit(request.target), response.headers["set-cookie"])
+        return response.outcome or _page(request, response)
 
-    def let_go(self) -> None:
-        """Close the connections that are kept open between requests; new ones are kept again."""
-        self._asker.let_go()
+    def close_idle(self) -> None:
+        """Close the connections that are kept open between requests; later requests open new ones."""
+        self._client.close_idle()
 
     def close(self) -> None:
-        """Close the connections that are kept open, for good."""
-        self._asker.close()
+        """Close all connections; no requests after this."""
+        self._client.close()
 
-    def _ask(
+    def _request(
         self, url: str, headers: tuple[str, ...], private: bool, content_types: tuple[str, ...], cut: int | None
-    ) -> Ask | Failure:
+    ) -> Request | Failure:
         parts = _split(url)
         if parts is None:
             return Failure(url, "bad-url")
-        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
         route = _route(self._routes, host, port)
         if route is None and port in BAD_PORTS:
             return Failure(url, "bad-port", str(port))
-        is_guarded = not (route or private or self.terms.allow_private)
-        # Where a proxy connects to is not ours to see, but what it would be told is.
-        if is_guarded and self.terms.proxy and names_private(host):
+        is_guarded = not (route or private or self.options.allow_private)
+        # The address that a proxy connects to is unknown here; the host name is not.
+        if is_guarded and self.options.proxy and names_private(host):
             return Failure(url, "private-address", host)
         target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
-        return Ask(
+        return Request(
             url=url,
             target=f"{target}?{parts.query}" if parts.query else target,
             scheme=parts.scheme,
@@ -118,120 +110,76 @@ class Fetcher:
             port=port,
             headers=(*self._headers, *headers, *self._cookies_for(parts, headers)),
             content_types=content_types,
-            limit=self.terms.max_size if cut is None else cut,
+            limit=self.options.max_size if cut is None else cut,
             cut=cut is not None,
-            guarded=is_guarded and not self.terms.proxy,
+            guarded=is_guarded and not self.options.proxy,
             route=route,
         )
 
     def _cookies_for(self, parts: SplitResult, headers: tuple[str, ...]) -> tuple[str, ...]:
-        """The host's own cookies, unless the caller has brought some for it."""
+        """Return the Cookie line for a host, unless the caller gives its own."""
         if not self._cookies or any(line.lower().startswith("cookie:") for line in headers):
             return ()
         return self._cookies.header(parts)
 
 
-def get(url: str, **terms: Any) -> Fetched | Failure:
-    """Ask once, outside any crawl; the fields of Terms by name."""
-    fetcher = Fetcher(FetchOptions(**terms))
+def get(url: str, **options: Any) -> Fetched | Failure:
+    """Send one request outside any crawl; takes the fields of FetchOptions by name."""
+    fetcher = Fetcher(FetchOptions(**options))
     try:
         return fetcher.get(urls.normalize(url) or url)
     finally:
         fetcher.close()
 
 
-def judge(ask: Ask, status: int, headers: Mapping[str, str]) -> Fetched | Failure | None:
-    """Return what the headers alone settle, or None if the body is wanted."""
-    if not 100 <= status <= 999:
-        return ask.fail("bad-answer", f"status {status}")
-    if status in REDIRECTS:
-        return Fetched(ask.url, status, headers) if headers.get("location") else ask.fail("bad-redirect", "no Location")
-    if not 200 <= status < 300:
-        return ask.fail(reasons.for_status(status), "", _retry_after(headers))
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind and ask.content_types and kind not in ask.content_types:
-        return ask.fail("wrong-type", kind)
-    codings = _codings(headers)
-    if len(codings) > MAX_CODINGS or not all(coding in _CODINGS for coding in codings):
-        return ask.fail("bad-coding", headers.get("content-encoding", ""))
-    if headers.get("transfer-encoding", "chunked").lower() not in ("chunked", "identity"):
-        return ask.fail("bad-coding", headers["transfer-encoding"])
-    length = length_of(headers)
-    if length is None and "content-length" in headers and "transfer-encoding" not in headers:
-        return ask.fail("bad-answer", f"Content-Length {headers['content-length']}")
-    if length is not None and length > ask.limit and not ask.cut:
-        return ask.fail("too-big", f"Content-Length {length}")
-    return None
-
-
-def _asker(terms: FetchOptions) -> _Asker:
-    # Imported here, so that a worker does not load the one that it will not use.
-    if terms.fetcher == "curl":
+def _client(options: FetchOptions) -> _Client:
+    # Imported here, so that a worker does not load the client that it will not use.
+    if options.fetcher == "curl":
         from crawler.fetch.with_curl import CurlFetcher
 
-        return CurlFetcher(terms)
+        return CurlFetcher(options)
     from crawler.fetch.with_requests import RequestsFetcher
 
-    return RequestsFetcher(terms)
+    return RequestsFetcher(options)
 
 
 def _split(url: str) -> SplitResult | None:
-    """Return the parts of an http(s) URL; None if it cannot stand in a request as it is."""
+    """Return the parts of an http(s) URL; None if it cannot be sent as it is."""
     if _UNSENDABLE.search(url) or "\\" in url:
         return None
     try:
         parts = urlsplit(url)
-        return parts if parts.scheme in _PORTS and parts.hostname and parts.port != 0 else None
+        return parts if parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 else None
     except ValueError:
         return None
 
 
 def _route(routes: tuple[Route, ...], host: str, port: int) -> tuple[str, int] | None:
-    """Return where the first connect_to rule that matches leads."""
+    """Return the address and port of the first connect_to rule that matches."""
     for rule in routes:
         if rule.host in (None, host) and rule.port in (None, port):
             return rule.address or host, rule.at or port
     return None
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a Retry-After asks for; its date counts from the answer's own Date."""
-    value = headers.get("retry-after", "")
-    if value.isascii() and value.isdigit():
-        return min(float(value[:12]), DAY)
-    until = read_date(value)
-    if until is None:
-        return None
-    now = read_date(headers.get("date", ""))
-    return min(max(until - (time() if now is None else now), 0.0), DAY)
-
-
-def _codings(headers: Mapping[str, str]) -> list[str]:
-    value = headers.get("content-encoding")
-    if not value:
-        return []
-    names = (name.strip().lower() for name in value.split(","))
-    return [name for name in names if name not in ("", "identity")]
-
-
-def _page(ask: Ask, answer: Answer) -> Fetched | Failure:
-    body, whole = answer.body, answer.whole
+def _page(request: Request, response: Response) -> Fetched | Failure:
+    body, whole = response.body, response.whole
     try:
-        for coding in reversed(_codings(answer.headers)):
-            body = _inflate(body, _CODINGS[coding], ask.limit, whole)
-            # What we cut off ourselves is not held against the next layer.
-            whole = whole and len(body) <= ask.limit
+        for coding in reversed(codings_of(response.headers)):
+            body = _inflate(body, CODINGS[coding], request.limit, whole)
+            # A body truncated by us is not an error in the next layer.
+            whole = whole and len(body) <= request.limit
     except (_CutShort, zlib.error) as error:
-        return ask.fail("cut-short" if isinstance(error, _CutShort) else "bad-coding", str(error))
-    if len(body) > ask.limit and not ask.cut:
-        return ask.fail("too-big", f"more than {ask.limit} bytes after decoding")
-    return Fetched(ask.url, answer.status, answer.headers, body[: ask.limit])
+        return request.fail("cut-short" if isinstance(error, _CutShort) else "bad-coding", str(error))
+    if len(body) > request.limit and not request.cut:
+        return request.fail("too-big", f"more than {request.limit} bytes after decoding")
+    return Fetched(request.url, response.status, response.headers, body[: request.limit])
 
 
 def _inflate(data: bytes, window: int, limit: int, whole: bool) -> bytes:
-    """Return the decoded bytes, and never more than one beyond the limit."""
-    if window == _ZLIB and not _has_zlib_header(data):
-        window = -_ZLIB
+    """Return the decoded bytes, at most one more than the limit."""
+    if window == ZLIB and not _has_zlib_header(data):
+        window = -ZLIB
     out = b""
     for _ in range(MAX_MEMBERS):
         member = zlib.decompressobj(window)
@@ -243,7 +191,7 @@ def _inflate(data: bytes, window: int, limit: int, whole: bool) -> bytes:
                 raise _CutShort("the compressed body has no end")
             return out
         data = member.unused_data
-        if window != _GZIP or not data.startswith(b"\x1f\x8b"):
+        if window != GZIP or not data.startswith(b"\x1f\x8b"):
             return out
     raise zlib.error(f"more than {MAX_MEMBERS} gzip members")
 

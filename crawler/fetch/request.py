@@ -1,37 +1,43 @@
-"""The terms of a request, and the shapes that pass between the fetch face and the two that do the asking."""
+"""Fetch options, a request and its response, and what their headers mean; shared by both HTTP clients."""
 
 from __future__ import annotations
 
 import os
 import re
-import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from time import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from crawler.web import reasons
 from crawler.web.page import REDIRECTS, Failure, Fetched
 
 MAX_HEADER_LINE = 64 * 1024
 MAX_HEADERS = 300 * 1024
-# An unwanted body is read this far and this long: cheaper for both sides than a new connection.
+MAX_CODINGS = 2
+MAX_RETRY_AFTER = 86_400.0
+# An unwanted body is read up to these limits: cheaper for both sides than a new connection.
 DRAIN_BYTES = 16 * 1024
 DRAIN_SECONDS = 1.0
-# Connections kept open between requests; beyond that the longest idle one gives way. Each takes 0.2 MB; a new one takes
-# a look for the host's address, by threads of the resolver, and is as much work as half a page.
+# Connections kept open between requests; beyond that the longest idle one is closed. Each takes 0.2 MB; a new one takes
+# a DNS lookup, by threads of the resolver, and as much work as half a page.
 KEPT = 256
+GZIP, ZLIB = 31, 15
+# No brotli: libcurl's decoder does not report a truncated body, and servers with brotli have gzip too.
+CODINGS = {"gzip": GZIP, "x-gzip": GZIP, "deflate": ZLIB}
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*[!-~\x80-\xff])", re.ASCII)
-# Not those beyond 127: they are bytes of UTF-8 in a header that was read as Latin-1.
+# Not those above 127: they are bytes of UTF-8 in a header that was read as Latin-1.
 _CONTROLS = dict.fromkeys([*range(32), 127])
-# They describe the connection or name the host, so a caller's own would change where or how the request ends.
+# Headers of the connection or the host: a caller's own would change where or how the request is sent.
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te"})
-# Of these only one can be meant; a list of them would mean nothing.
+# Only the first of these counts; joining several would mean nothing.
 _SINGLE = frozenset({"location", "content-type", "content-length", "retry-after", "date"})
-# Of these a comma does not tell where one ends.
+# Joined by new lines: a comma can be part of their values.
 _LINES = frozenset({"set-cookie", "x-robots-tag"})
-# They say nothing secret, and so go to every host.
+# Headers without secrets, sent to every host.
 HARMLESS = frozenset({"accept", "accept-language", "dnt", "from"})
 _END = r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]*):(\d*)"
 _RULE = re.compile(f"{_END}:{_END}", re.ASCII)
@@ -48,7 +54,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """On what terms we ask: who we say we are, what we wait for, and what we take."""
+    """The settings of requests: user agent, timeouts, and what is accepted."""
 
     fetcher: str = "curl"
     kept: int = KEPT
@@ -65,21 +71,21 @@ class FetchOptions:
 
     def __post_init__(self) -> None:
         if self.fetcher not in ("curl", "requests"):
-            raise ValueError(f"fetcher is {self.fetcher!r}, but it can only be curl or requests")
+            raise ValueError(f"fetcher is {self.fetcher!r}, but must be curl or requests")
         if min(self.timeout, self.connect_timeout, self.first_byte_timeout, self.max_size) <= 0:
-            raise ValueError("the limits of time and size must be greater than 0")
+            raise ValueError("timeouts and max_size must be greater than 0")
         check_header(f"User-Agent: {self.user_agent}")
         if self.proxy is not None:
             check_proxy(self.proxy, self.fetcher)
         if self.proxy is not None and self.connect_to:
-            raise ValueError("proxy and connect_to exclude each other: the proxy decides where to connect")
+            raise ValueError("proxy and connect_to cannot be used together: the proxy decides where to connect")
         for rule in self.connect_to:
             check_connect_to(rule)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request, settled in every detail before anything is sent."""
+class Request:
+    """One request, complete before anything is sent."""
 
     url: str
     target: str
@@ -99,18 +105,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back: the verdict if the headers settled it, else the body before decoding."""
+class Response:
+    """A response: the outcome if the headers decided it, else the body before decoding."""
 
     status: int
     headers: Mapping[str, str]
-    verdict: Fetched | Failure | None = None
+    outcome: Fetched | Failure | None = None
     body: bytes = b""
     whole: bool = True
-
-
-# Looks at status and headers; None means that the body is wanted.
-Judge = Callable[[Ask, int, Mapping[str, str]], Fetched | Failure | None]
 
 
 def check_connect_to(rule: str) -> None:
@@ -119,7 +121,7 @@ def check_connect_to(rule: str) -> None:
 
 
 def read_route(rule: str) -> Route:
-    """Return a connect_to rule in its four parts; ValueError if it is none."""
+    """Return the four parts of a connect_to rule; ValueError if it is not one."""
     match = _RULE.fullmatch(rule)
     if not match or any(int(port) > 65535 for port in match.group(2, 4) if port):
         raise ValueError(f"connect_to {rule!r} is not HOST:PORT:ADDR:PORT (each may be empty, IPv6 in brackets)")
@@ -135,19 +137,19 @@ def read_route(rule: str) -> Route:
 def check_header(line: str) -> None:
     """Raise ValueError unless the line is one `Name: value` that a caller may add to a request."""
     match = _HEADER.fullmatch(line)
-    if not match:  # what it says may be a secret, so it is not repeated
+    if not match:  # the line may hold a secret, so the error does not quote it
         raise ValueError("a header must be one line of the form 'Name: value'")
     if match[1].lower() in _OURS:
         raise ValueError(f"header {match[1]!r} belongs to the connection and cannot be set")
 
 
 def is_secret(line: str) -> bool:
-    """Return whether a header may be meant for some eyes only."""
+    """Tell whether a header may hold a secret."""
     return line.partition(":")[0].strip().lower() not in HARMLESS
 
 
 def check_proxy(proxy: str, fetcher: str = "curl") -> None:
-    """Raise ValueError unless the proxy is a URL with a port whose scheme this fetcher speaks."""
+    """Raise ValueError unless the proxy is a URL with a port and a scheme that this fetcher supports."""
     schemes = ("http", "https", "socks4", "socks4a", "socks5", "socks5h") if fetcher == "curl" else ("http",)
     try:
         parts = urlsplit(proxy)
@@ -174,7 +176,7 @@ def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def read_date(value: str) -> float | None:
-    """Return a header's date as a time of the clock, or None if it is none."""
+    """Return a header's date as seconds since 1970, or None if it is not a date."""
     try:
         return parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
@@ -182,29 +184,67 @@ def read_date(value: str) -> float | None:
 
 
 def length_of(headers: Mapping[str, str]) -> int | None:
-    """Return the Content-Length, or None where there is none that counts."""
+    """Return the Content-Length, or None if it is missing, invalid or overridden by Transfer-Encoding."""
     value = headers.get("content-length", "")
     if "transfer-encoding" in headers or not (value.isascii() and value.isdigit()):
         return None
     return int(value) if len(value) <= 18 else 10**18
 
 
+def check_headers(request: Request, status: int, headers: Mapping[str, str]) -> Fetched | Failure | None:
+    """Return the outcome if status and headers alone decide it, or None if the body is wanted."""
+    if not 100 <= status <= 999:
+        return request.fail("bad-answer", f"status {status}")
+    if status in REDIRECTS:
+        has_target = bool(headers.get("location"))
+        return Fetched(request.url, status, headers) if has_target else request.fail("bad-redirect", "no Location")
+    if not 200 <= status < 300:
+        return request.fail(reasons.for_status(status), "", _retry_after(headers))
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind and request.content_types and kind not in request.content_types:
+        return request.fail("wrong-type", kind)
+    codings = codings_of(headers)
+    if len(codings) > MAX_CODINGS or not CODINGS.keys() >= set(codings):
+        return request.fail("bad-coding", headers.get("content-encoding", ""))
+    if headers.get("transfer-encoding", "chunked").lower() not in ("chunked", "identity"):
+        return request.fail("bad-coding", headers["transfer-encoding"])
+    length = length_of(headers)
+    if length is None and "content-length" in headers and "transfer-encoding" not in headers:
+        return request.fail("bad-answer", f"Content-Length {headers['content-length']}")
+    if length is not None and length > request.limit and not request.cut:
+        return request.fail("too-big", f"Content-Length {length}")
+    return None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of a Retry-After header; a date is relative to the response's own Date."""
+    value = headers.get("retry-after", "")
+    if value.isascii() and value.isdigit():
+        return min(float(value[:12]), MAX_RETRY_AFTER)
+    until = read_date(value)
+    if until is None:
+        return None
+    now = read_date(headers.get("date", ""))
+    return min(max(until - (time() if now is None else now), 0.0), MAX_RETRY_AFTER)
+
+
+def codings_of(headers: Mapping[str, str]) -> list[str]:
+    """Return the names in Content-Encoding, in lower case, without `identity`."""
+    names = (name.strip().lower() for name in headers.get("content-encoding", "").split(","))
+    return [name for name in names if name not in ("", "identity")]
+
+
 def worth_draining(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether reading an unwanted body to its end is cheaper than a new connection."""
+    """Tell whether reading an unwanted body to its end is cheaper than a new connection."""
     length = length_of(headers)
     if length is not None:
         return length <= DRAIN_BYTES
-    # Error pages and redirects are short even when they do not say so; an unwanted type is often a film.
+    # Error pages and redirects are short even without a length; an unwanted type is often a video.
     return "chunked" in headers.get("transfer-encoding", "") and (status in REDIRECTS or status >= 400)
 
 
-def certificates() -> str | None:
-    """Return the file of trusted certificates: SSL_CERT_FILE, else certifi's, else the system's."""
-    named = os.environ.get("SSL_CERT_FILE")
-    if named:
-        return named
-    try:
-        import certifi
-    except ImportError:
-        return ssl.get_default_verify_paths().cafile
-    return certifi.where()
+def certificates() -> str:
+    """Return the file of trusted certificates: SSL_CERT_FILE, else certifi's."""
+    import certifi  # here: commands that only read settings load this module too
+
+    return os.environ.get("SSL_CERT_FILE") or certifi.where()

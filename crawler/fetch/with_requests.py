@@ -1,4 +1,4 @@
-"""Asking with requests: its adapter and pools, on sockets that know the deadline of their request."""
+"""The HTTP client on requests: its adapter and pools, on sockets that know the deadline of their request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
     MAX_HEADERS,
-    Answer,
-    Ask,
     FetchOptions,
-    Judge,
+    Request,
+    Response,
     certificates,
+    check_headers,
     fold,
     worth_draining,
 )
@@ -45,12 +45,12 @@ _FOREIGN = (
     OSError,
     ValueError,
 )
-# In this order: an error is what the first row says that fits anything in its chain of causes.
+# The first row that matches anything in an error's chain of causes gives the reason.
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "timeout"),
     (requests.Timeout, "timeout"),
     (ProxyError, "connect"),
-    # A server that hangs up within the handshake: which of these it is depends on the Python and its OpenSSL.
+    # A server that hangs up during the handshake: which of these is raised depends on Python and its OpenSSL.
     (ssl.SSLEOFError, "connect"),
     (ssl.SSLZeroReturnError, "connect"),
     (ssl.SSLSyscallError, "connect"),
@@ -66,13 +66,13 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class _Stop(Exception):
-    """A request that we end ourselves: the reason, then the detail."""
+    """Ends a request from our side: the reason, then the detail."""
 
 
 class _Watch(local):
-    """The request that this thread is at: its deadlines, and what has come so far."""
+    """This thread's current request: its deadlines, and what has been received so far."""
 
-    ask: Ask
+    request: Request
     flight: Flight
     end: float
     connect_by: float
@@ -84,22 +84,22 @@ class _Watch(local):
     ended: bool
     answered: bool
 
-    def start(self, ask: Ask, terms: FetchOptions) -> None:
+    def start(self, request: Request, options: FetchOptions) -> None:
         now = monotonic()
-        self.ask, self.flight = ask, Flight()
-        self.end = now + terms.timeout
-        self.connect_by = min(self.end, now + terms.connect_timeout)
-        self.first_by = self.until = min(self.end, now + terms.first_byte_timeout)
-        self.again()
+        self.request, self.flight = request, Flight()
+        self.end = now + options.timeout
+        self.connect_by = min(self.end, now + options.connect_timeout)
+        self.first_by = self.until = min(self.end, now + options.first_byte_timeout)
+        self.reset()
 
-    def again(self) -> None:
+    def reset(self) -> None:
         self.counting, self.got = True, 0
         self.fresh = self.ended = self.answered = False
 
     def left(self) -> float:
         seconds = self.until - monotonic()
         if seconds <= 0:
-            raise _Stop("timeout", "the time for this request is over")
+            raise _Stop("timeout", "the request took longer than its timeout")
         return seconds
 
     def count(self, size: int) -> None:
@@ -116,83 +116,80 @@ _now = _Watch()
 
 
 class RequestsFetcher:
-    """Asks with requests, from any number of threads at once."""
+    """Sends requests with the requests library, from any number of threads."""
 
-    def __init__(self, terms: FetchOptions) -> None:
-        self._terms = terms
-        self._deadlines = Deadlines(terms.timeout)
-        self._proxies = {"http": terms.proxy, "https": terms.proxy} if terms.proxy else {}
-        # Two, so that a connection made without the guard is never used by a request with it.
-        self._adapters = {guarded: _Adapter(terms.kept, terms.kept) for guarded in (True, False)}
+    def __init__(self, options: FetchOptions) -> None:
+        self._options = options
+        self._deadlines = Deadlines(options.timeout)
+        self._proxies = {"http": options.proxy, "https": options.proxy} if options.proxy else {}
+        # Two, so that a connection made without the address guard is never used by a request with it.
+        self._adapters = {guarded: _Adapter(options.kept, options.kept) for guarded in (True, False)}
 
-    def get(self, ask: Ask, judge: Judge) -> Answer | Failure:
-        """Ask once; a kept connection that the server has closed meanwhile is replaced by a new one."""
-        _now.start(ask, self._terms)
+    def get(self, request: Request) -> Response | Failure:
+        """Send one request; a kept connection that the server has closed is replaced by a new one."""
+        _now.start(request, self._options)
         with self._deadlines.watch(_now.flight):
-            return self._insist(ask, judge)
+            for _ in range(self._options.kept + 1):
+                result = self._send(request)
+                # An old connection that broke before the first byte says nothing about the page.
+                if not isinstance(result, Failure) or result.reason != "connect" or _now.fresh or _now.got:
+                    break
+                _now.reset()
+        return result
 
-    def _insist(self, ask: Ask, judge: Judge) -> Answer | Failure:
-        for _ in range(self._terms.kept + 1):
-            outcome = self._try(ask, judge)
-            # An old connection that broke before a byte came says nothing about the page.
-            if not isinstance(outcome, Failure) or outcome.reason != "connect" or _now.fresh or _now.got:
-                break
-            _now.again()
-        return outcome
-
-    def let_go(self) -> None:
-        """Close the connections that are kept open; those that are needed later are made anew."""
+    def close_idle(self) -> None:
+        """Close every idle connection; later requests open new ones."""
         for adapter in self._adapters.values():
             adapter.close()
 
     def close(self) -> None:
-        """Close them for good."""
-        self.let_go()
+        """Close all connections; no requests after this."""
+        self.close_idle()
         self._deadlines.close()
 
-    def _try(self, ask: Ask, judge: Judge) -> Answer | Failure:
+    def _send(self, request: Request) -> Response | Failure:
         try:
-            response = self._adapters[ask.guarded].send(
-                _prepare(ask), stream=True, timeout=_now.left(), proxies=self._proxies
+            response = self._adapters[request.guarded].send(
+                _prepare(request), stream=True, timeout=_now.left(), proxies=self._proxies
             )
             try:
-                return _read(ask, judge, response.raw)
+                return _read(request, response.raw)
             finally:
                 response.raw.close()
         except _Stop as stop:
-            return ask.fail(*stop.args)
+            return request.fail(*stop.args)
         except _FOREIGN as error:
-            return _failure(ask, error)
+            return _failure(request, error)
 
 
-def _prepare(ask: Ask) -> requests.PreparedRequest:
-    request = requests.PreparedRequest()
-    request.method, request.body = "GET", None
-    # Set, not prepared: prepare_url would spell it anew.
-    request.url = ask.target
-    request.headers = requests.structures.CaseInsensitiveDict(
-        (name, value.strip()) for name, _, value in (line.partition(":") for line in ask.headers)
+def _prepare(request: Request) -> requests.PreparedRequest:
+    prepared = requests.PreparedRequest()
+    prepared.method, prepared.body = "GET", None
+    # Set, not prepared: prepare_url would change it.
+    prepared.url = request.target
+    prepared.headers = requests.structures.CaseInsensitiveDict(
+        (name, value.strip()) for name, _, value in (line.partition(":") for line in request.headers)
     )
-    return request
+    return prepared
 
 
-def _read(ask: Ask, judge: Judge, raw: urllib3.HTTPResponse) -> Answer | Failure:
+def _read(request: Request, raw: urllib3.HTTPResponse) -> Response | Failure:
     _now.counting, _now.answered = False, True
     headers = fold(raw.headers.iteritems())
-    verdict = judge(ask, raw.status, headers)
-    if verdict:
+    outcome = check_headers(request, raw.status, headers)
+    if outcome:
         if worth_draining(raw.status, headers):
             _drain(raw)
-        return Answer(raw.status, headers, verdict)
-    body, whole = _body(raw, ask.limit)
-    if not whole and not ask.cut:
-        return ask.fail("too-big", f"more than {ask.limit} bytes")
-    return Answer(raw.status, headers, None, body, whole)
+        return Response(raw.status, headers, outcome)
+    body, whole = _body(raw, request.limit)
+    if not whole and not request.cut:
+        return request.fail("too-big", f"more than {request.limit} bytes")
+    return Response(raw.status, headers, None, body, whole)
 
 
 def _body(raw: urllib3.HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """Return the body before decoding, and whether that is all of it."""
-    body = BytesIO()  # gives its bytes away without a copy
+    body = BytesIO()  # getvalue() makes no copy
     while body.tell() <= limit:
         part = raw.read(min(_BLOCK, limit + 1 - body.tell()), decode_content=False)
         if not part:
@@ -207,22 +204,22 @@ def _drain(raw: urllib3.HTTPResponse) -> None:
     try:
         _body(raw, DRAIN_BYTES)
     except (_Stop, *_FOREIGN):
-        return  # the headers have settled the answer, and the connection is closed in any case
+        return  # the headers have decided the outcome, and the connection is closed anyway
 
 
-def _failure(ask: Ask, error: BaseException) -> Failure:
+def _failure(request: Request, error: BaseException) -> Failure:
     if _now.flight.ended:
-        return ask.fail("timeout", "the time for this request is over")
+        return request.fail("timeout", "the request took longer than its timeout")
     causes = list(_causes(error))
     rows = ((reason, cause) for kind, reason in _REASONS for cause in causes if isinstance(cause, kind))
     reason, found = next(rows, ("connect", causes[-1]))
     if reason == "connect" and _now.answered:
         reason = "cut-short"
-    return ask.fail(reason, f"{type(found).__name__}: {found}")
+    return request.fail(reason, f"{type(found).__name__}: {found}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Give an error and what it wraps: both libraries hide the real one in arguments."""
+    """Yield an error and what it wraps: both libraries hide the real one in arguments."""
     yield error
     inside = [getattr(error, "reason", None), error.__cause__, *error.args]
     for cause in inside:
@@ -231,7 +228,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 class _Timed:
-    """The part of a socket that waits for the server: never longer than the request has left."""
+    """A socket whose reads wait no longer than the request has left."""
 
     def recv_into(self, *args: Any) -> int:
         self.settimeout(_now.left())  # type: ignore[attr-defined]
@@ -249,8 +246,8 @@ class _TLSSocket(_Timed, ssl.SSLSocket):
     pass
 
 
-class _Response(http.client.HTTPResponse):
-    """Python's reader of answers, without what it lets pass."""
+class _StrictResponse(http.client.HTTPResponse):
+    """Python's response parser, made strict."""
 
     def begin(self) -> None:
         try:
@@ -259,16 +256,16 @@ class _Response(http.client.HTTPResponse):
             if str(error).startswith("got more than"):
                 raise _Stop("too-big", str(error)) from error
             raise
-        while 102 <= self.status < 200:  # it skips 100 alone, and takes early hints for the answer
+        while 102 <= self.status < 200:  # it skips only 100, and takes early hints for the response
             self.headers = None  # type: ignore[assignment]
             super().begin()
-        if _now.ended:  # it takes the headers so far for all of them
-            raise _Stop("cut-short", "the connection ended within the headers")
+        if _now.ended:  # it would accept truncated headers
+            raise _Stop("cut-short", "the connection ended in the headers")
         if _is_broken(self.headers):
             raise http.client.HTTPException("a broken header")
 
     def _get_chunk_left(self) -> int | None:
-        # It would throw away whatever stands where a chunk must end.
+        # It would discard whatever is in place of the end of a chunk.
         if self.chunk_left == 0:
             if self._safe_read(2) != b"\r\n":  # type: ignore[attr-defined]
                 raise http.client.HTTPException("a chunk without an end")
@@ -277,7 +274,7 @@ class _Response(http.client.HTTPResponse):
         return left
 
     def _read_next_chunk_size(self) -> int:
-        # int() would take "-1", which then means "read everything", and "1_0".
+        # int() would accept "-1", which means "read everything", and "1_0".
         line = self.fp.readline(1024)
         match = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\n]*)?\r?\n", line)
         if not match:
@@ -287,15 +284,15 @@ class _Response(http.client.HTTPResponse):
 
 
 def _is_broken(headers: http.client.HTTPMessage) -> bool:
-    """Whether there are lines that are no headers, or two that contradict each other."""
+    """Tell whether some lines are not headers, or two contradict each other."""
     is_odd = any("\0" in name + value for name, value in headers.items())
     return bool(headers.defects) or is_odd or len(set(headers.get_all("location", ()))) > 1
 
 
 class _Connects(HTTPConnection):
-    """A connection that goes where the request's route says, and only to addresses that its guard allows."""
+    """A connection along the request's route, and only to addresses that its guard allows."""
 
-    response_class = _Response
+    response_class = _StrictResponse
 
     def connect(self) -> None:
         _now.fresh, _now.counting, _now.until = True, False, _now.connect_by
@@ -303,10 +300,10 @@ class _Connects(HTTPConnection):
         _now.counting, _now.until = True, _now.first_by
 
     def _new_conn(self) -> socket.socket:
-        ask = _now.ask
-        host, port = ask.route or (self._dns_host.strip("[]"), self.port)
+        request = _now.request
+        host, port = request.route or (self._dns_host.strip("[]"), self.port)
         found = _resolve(host, port)
-        allowed = [where for where in found if not ask.guarded or is_public(str(where[4][0]))]
+        allowed = [where for where in found if not request.guarded or is_public(str(where[4][0]))]
         if not allowed:
             raise _Stop("private-address", str(found[0][4][0]))
         return _connect(allowed)
@@ -344,22 +341,22 @@ class _Adapter(HTTPAdapter):
         return place, {"ssl_context": self._tls}
 
     def cert_verify(self, *_: Any) -> None:
-        """Leave it to the context; the certificates would be loaded again for each request here."""
+        """Do nothing: the context verifies; here the certificates would be loaded again for each request."""
 
 
 def _resolve(host: str, port: int) -> list[Any]:
-    """Return the addresses of a name; a look-up cannot be interrupted, so a slow one is left behind."""
-    answers: SimpleQueue[list[Any] | Exception] = SimpleQueue()
+    """Return the addresses of a name; a lookup cannot be interrupted, so a slow one is abandoned in its thread."""
+    results: SimpleQueue[list[Any] | Exception] = SimpleQueue()
 
-    def look_up() -> None:
+    def resolve() -> None:
         try:
-            answers.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+            results.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
         except (OSError, UnicodeError) as error:
-            answers.put(error)
+            results.put(error)
 
-    Thread(target=look_up, daemon=True).start()
+    Thread(target=resolve, daemon=True).start()
     try:
-        found = answers.get(timeout=_now.left())
+        found = results.get(timeout=_now.left())
     except Empty:
         raise _Stop("timeout", "the name did not resolve in time") from None
     if isinstance(found, Exception):
@@ -368,7 +365,7 @@ def _resolve(host: str, port: int) -> list[Any]:
 
 
 def _connect(allowed: list[Any]) -> socket.socket:
-    """Connect to the first address that answers; each has its part of the time."""
+    """Connect to the first address that responds; each gets an equal part of the time."""
     error: OSError = OSError("no address")
     for tried, (family, kind, protocol, _, address) in enumerate(allowed):
         sock = _Socket(family, kind, protocol)

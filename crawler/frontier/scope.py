@@ -6,9 +6,11 @@ the user's headers.
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Any
@@ -20,10 +22,12 @@ from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.web import addresses, urls
 from crawler.web.sitemap import PRIORITY
+from crawler.web.traps import TRAPS, trap
 
 LEVELS = 3  # of sitemaps that name sitemaps
 NAMED = 500  # sitemaps that one robots.txt may name
 REDIRECT = "redirect-"  # files of seeds that no user named: they widen the scope, and are trusted with nothing
+YEAR_CACHED = 600.0  # seconds until the current year is looked up again
 
 
 class Seeds:
@@ -34,7 +38,7 @@ class Seeds:
         self.settings = settings
         self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed, and what waited and may not
         self._lock = threading.Lock()
-        self.scope = urls.Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
+        self.scope = Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
         self.narrow = settings.scope != "any"
         self._public = tuple(line for line in settings.headers if not is_secret(line))
         self._headers = settings.headers
@@ -96,7 +100,7 @@ class Seeds:
 
     # ---- which links are followed
 
-    def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Task]:
+    def follow(self, record: Mapping[str, Any], via: str = "") -> list[Task]:
         """The links of a record that the crawl goes on with, as they are handed over.
 
         A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
@@ -108,11 +112,11 @@ class Seeds:
         level = urls.sitemap_level(url)
         if level and kind in (None, "index"):  # it is elsewhere, or it names others
             named = filter(urls.is_safe, links_of(record))
-            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), hops))
+            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), via))
         wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
-        return [Task(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
+        return [Task(link, depth, via=via, priority=priority) for link, priority in entered if link]
 
     def leave_out(self, task: Task) -> bool:
         """Whether a waiting URL is not to be asked after all: the patterns may have been edited since it was found."""
@@ -128,20 +132,20 @@ class Seeds:
         normalized = (urls.normalize(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
         return list(self._sitemaps(filter(None, normalized), host, depth, 1))
 
-    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, hops: int = 0) -> Iterator[Task]:
+    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, via: str = "") -> Iterator[Task]:
         """Those on a domain that names them itself, or in scope; not excluded, and not named by too many others."""
         home = urls.domain(host) or host
         for link in links if level <= LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
-                yield Task(urls.as_sitemap(link, level), depth, hops=hops)
+                yield Task(urls.as_sitemap(link, level), depth, via=via)
 
     def _enter(self, link: str, wanted: bool) -> str | None:
         """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""
         plain, refused = self._judge_once(link, wanted, self._widened)
         if plain != link:
             self._count("session")
-        if refused in urls.TRAPS:
+        if refused in TRAPS:
             self._count(refused)
         return plain if refused is None else None
 
@@ -160,13 +164,13 @@ class Seeds:
         return self.settings.depth is not None and depth > self.settings.depth
 
 
-def bars(scope: urls.Scope, task: Task) -> str | None:
+def bars(scope: Scope, task: Task) -> str | None:
     """Which of the user's patterns keep a waiting URL from being asked: "include", "exclude", or None.
 
     What the user named, and sitemaps, need no include; what hosts ask of each other is not judged. Of the scope nothing
     is said: it may have grown elsewhere.
     """
-    if urls.errand_of(task.url):
+    if urls.robots_task_host(task.url):
         return None
     is_named = task.depth == 0 or urls.sitemap_level(task.url) > 0
     return scope.bars(urls.bare(task.url), despite=("include",) if is_named else ())
@@ -177,3 +181,104 @@ def _priorities(record: Mapping[str, Any]) -> Iterator[int]:
     said = record.get("priorities")
     tenths = said if isinstance(said, list) else ()
     return chain((ten if ten in range(11) else PRIORITY for ten in tenths), repeat(PRIORITY))
+
+
+class Scope:
+    """Which links are followed: those as near a seed as `kind` says, by include and exclude, and no traps."""
+
+    def __init__(
+        self,
+        kind: str,
+        seeds: Iterable[str] = (),
+        include: Iterable[str | re.Pattern[str]] = (),
+        exclude: Iterable[str | re.Pattern[str]] = (),
+        traps: Iterable[str] = (),
+    ) -> None:
+        """Take normalized seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
+        self._places = KINDS[kind]
+        self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
+        self.go_by(include, exclude)
+        self._traps = frozenset(traps)
+        self._year, self._year_until = 0, 0.0
+        for seed in seeds:
+            self.add(seed)
+
+    def go_by(self, include: Iterable[str | re.Pattern[str]], exclude: Iterable[str | re.Pattern[str]]) -> None:
+        """Use these patterns from now on."""
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+
+    def add(self, seed: str) -> None:
+        """Add a normalized URL as a seed."""
+        *_, nearest = self._places(seed)
+        self._marks.add(nearest)
+
+    def admits(self, url: str) -> bool:
+        """Tell whether a normalized URL is followed."""
+        return self.refuses(url) is None
+
+    def refuses(self, url: str, despite: Collection[str] = ()) -> str | None:
+        """Return the rule that excludes a normalized URL: "scope", "include", "exclude", a trap's name, or None.
+
+        The rules named in `despite` ("scope", "include") are not applied.
+        """
+        if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
+            return "scope"
+        rule = self.bars(url, despite)
+        return trap(url, self._traps, self._this_year()) if rule is None and self._traps else rule
+
+    def bars(self, url: str, despite: Collection[str] = ()) -> str | None:
+        """Return which of the user's patterns exclude a normalized URL: "include", "exclude", or None."""
+        if self._include and "include" not in despite and not any(pattern.search(url) for pattern in self._include):
+            return "include"
+        return "exclude" if any(pattern.search(url) for pattern in self._exclude) else None
+
+    @property
+    def places(self) -> list[str]:
+        """The pages, folders, hosts or domains that seeds have marked, depending on the kind."""
+        return sorted(self._marks)
+
+    def _this_year(self) -> int:
+        now = time.monotonic()
+        if now >= self._year_until:
+            self._year, self._year_until = time.gmtime().tm_year, now + YEAR_CACHED
+        return self._year
+
+
+# Each kind lists the places that contain a URL, the nearest last. A seed marks its nearest place, and a URL in
+# any marked place is admitted: the cost does not grow with the number of seeds.
+
+
+def _page(url: str) -> Iterable[str]:
+    return (url,)
+
+
+def _directories(url: str) -> Iterator[str]:
+    # Without the scheme: http and https are the same site here.
+    place = url.partition("://")[2].partition("?")[0]
+    end = place.find("/") + 1
+    while end:
+        yield place[:end]
+        end = place.find("/", end) + 1
+
+
+def _host(url: str) -> Iterable[str]:
+    return (urls.host(url),)
+
+
+def _domain(url: str) -> Iterable[str]:
+    name = urls.host(url)
+    return (urls.domain(name) or name,)
+
+
+def _anywhere(url: str) -> Iterable[str]:
+    return ("",)
+
+
+KINDS: dict[str, Callable[[str], Iterable[str]]] = {
+    "page": _page,
+    "prefix": _directories,
+    "host": _host,
+    "domain": _domain,
+    "any": _anywhere,
+}

@@ -330,7 +330,7 @@ class Store:
                 self.files.create(f"shards/{shard_name(number)}@free")
         if mark:
             self.files.create(mark)
-        facts = {"format": FORMAT, "spelling": urls.SPELLING, **_fixed(settings)}
+        facts = {"format": FORMAT, "spelling": urls.NORMALIZATION, **_fixed(settings)}
         self.files.put("README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode())
 
     @contextmanager
@@ -351,7 +351,7 @@ class Store:
     def check_format(self) -> None:
         """Stop at a store that another version of the program made."""
         made = self._read_format()
-        for name, ours in (("format", FORMAT), ("spelling", urls.SPELLING)):
+        for name, ours in (("format", FORMAT), ("spelling", urls.NORMALIZATION)):
             if made.get(name) != str(ours):
                 raise StoreError(
                     f"{self.root} has {name} {made.get(name, 'unknown')}, this program writes {name} {ours}; "

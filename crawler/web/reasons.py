@@ -1,53 +1,63 @@
-"""Why a URL was not kept: the one table of reasons, whether to ask again, and a line of help each."""
+"""Why a URL has no page: one table of reasons, each with its kind, whether to retry, and a line of help."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+KINDS = ("failed", "excluded", "unwanted")
+
 
 class Reason(NamedTuple):
-    again: bool
+    kind: str
+    retry: bool
     meaning: str
 
 
 REASONS: dict[str, Reason] = {
-    "dns": Reason(True, "the host name did not resolve"),
-    "connect": Reason(True, "the connection was refused or broke before an answer"),
-    "timeout": Reason(True, "connect, first byte or the whole answer took longer than its limit"),
-    "cut-short": Reason(True, "the connection ended in the middle of the answer"),
-    "http-408": Reason(True, "the server timed out waiting for us"),
-    "http-429": Reason(True, "the server asked us to slow down"),
-    "http-4xx": Reason(False, "the server says that there is nothing for us here (404, 410, 403 ...)"),
-    "http-5xx": Reason(True, "the server failed"),
-    "http-xxx": Reason(False, "a status that no page has"),
-    "tls": Reason(False, "no trustworthy TLS connection could be made"),
-    "bad-answer": Reason(False, "what came back is not HTTP, or breaks its rules"),
-    "bad-coding": Reason(False, "the body's compression is broken or not one of ours"),
-    "bad-redirect": Reason(False, "a redirect to nowhere, or to a URL that we never ask"),
-    "redirect-loop": Reason(False, "redirects that lead back to where they came from, or too many in a row"),
-    "too-big": Reason(False, "the body or the headers are larger than their limit"),
-    "wrong-type": Reason(False, "not one of the content types that the crawl keeps"),
-    "bad-url": Reason(False, "not an http or https URL that can be asked"),
-    "private-address": Reason(False, "the host is on a private network; --allow-private allows it"),
-    "bad-port": Reason(False, "a port that browsers refuse (mail, ssh, databases ...)"),
-    "robots": Reason(False, "robots.txt does not allow it"),
-    "unreadable": Reason(False, "the parser gave up on the page"),
-    "fault": Reason(False, "a fault of the program itself; the log has the traceback"),
-    "worker-died": Reason(False, "workers died again and again while they had this page"),
+    "dns": Reason("failed", True, "the host name did not resolve"),
+    "connect": Reason("failed", True, "the connection was refused, or broke before a response"),
+    "timeout": Reason("failed", True, "connecting, the first byte or the whole response took longer than its limit"),
+    "cut-short": Reason("failed", True, "the connection ended in the middle of the response"),
+    "http-408": Reason("failed", True, "HTTP 408 Request Timeout: the server gave up waiting for the request"),
+    "http-429": Reason("failed", True, "HTTP 429 Too Many Requests: the server limits the request rate"),
+    "http-4xx": Reason(
+        "failed", False, "HTTP 4xx: the server has no page for this URL (404 Not Found, 410 Gone, 403 Forbidden ...)"
+    ),
+    "http-5xx": Reason("failed", True, "HTTP 5xx: the server failed (500, 502, 503 ...)"),
+    "http-xxx": Reason("failed", False, "any other HTTP status that brings no page"),
+    "tls": Reason("failed", False, "the TLS handshake failed or the certificate is not trusted"),
+    "bad-answer": Reason("failed", False, "the response is not valid HTTP"),
+    "bad-coding": Reason("failed", False, "the body's compression is broken or not supported"),
+    "bad-redirect": Reason("failed", False, "a redirect without a target, or to a URL that cannot be requested"),
+    "redirect-loop": Reason("failed", False, "redirects in a circle, or too many in a row"),
+    "unreadable": Reason("failed", False, "the page could not be parsed"),
+    "fault": Reason("failed", False, "a bug in the crawler; the log has the traceback"),
+    "worker-died": Reason("failed", False, "workers died repeatedly while they processed this page"),
+    "robots": Reason("excluded", False, "robots.txt does not allow it"),
+    "private-address": Reason("excluded", False, "the host is on a private network; --allow-private allows it"),
+    "bad-port": Reason("excluded", False, "a port that browsers refuse (mail, ssh, databases ...)"),
+    "bad-url": Reason("excluded", False, "not an http or https URL that can be requested"),
+    "wrong-type": Reason("unwanted", False, "the content type is not one that the crawl keeps"),
+    "too-big": Reason("unwanted", False, "the body or the headers are larger than their limit"),
 }
 
 
 def for_status(status: int) -> str:
-    """The reason that an HTTP status stands for, as it is written in a refusal."""
+    """Return the reason for an HTTP status, as failure records store it."""
     return f"http-{status}"
 
 
 def row_of(reason: str) -> str:
-    """Under which name the table has a reason: `http-404` is found under `http-4xx`."""
+    """Return the table's name for a reason: `http-404` is in the row `http-4xx`."""
     family = reason[:6] + "xx"
     return reason if reason in REASONS else family if family in REASONS else "http-xxx"
 
 
 def look_up(reason: str) -> Reason:
-    """The table's row of a reason."""
+    """Return the table's row for a reason."""
     return REASONS[row_of(reason)]
+
+
+def kind(reason: str) -> str:
+    """Return the kind of a reason: one of KINDS."""
+    return look_up(reason).kind

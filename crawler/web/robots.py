@@ -15,7 +15,7 @@ from protego import Protego
 from crawler.web.page import Failure
 
 # Bytes that are read of a robots.txt: RFC 9309 asks for 500 KiB at least, and a file of the tests of others has 517.
-LONGEST = 520 * 1024
+MAX_ROBOTS_BYTES = 520 * 1024
 MAX_SITEMAPS = 1_000
 PARSER = 60  # bytes that Protego makes of one of its text at the most
 LARGE = 64 * 1024  # bytes beyond which rules are kept packed, and only those of a few hosts parsed
@@ -94,8 +94,8 @@ def _octets(body: bytes) -> bytes:
     A line that the limit cuts is no rule: half of `Disallow: /private` could be `Disallow: /`, half of an Allow could
     open what is closed, and nobody wrote either.
     """
-    if len(body) >= LONGEST:
-        body = body[: max(body.rfind(b"\n", 0, LONGEST), body.rfind(b"\r", 0, LONGEST)) + 1]
+    if len(body) >= MAX_ROBOTS_BYTES:
+        body = body[: max(body.rfind(b"\n", 0, MAX_ROBOTS_BYTES), body.rfind(b"\r", 0, MAX_ROBOTS_BYTES)) + 1]
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         body = body.decode("utf-16", "replace").encode()
     body = body.lstrip(codecs.BOM_UTF8).replace(codecs.BOM_UTF8, b"")  # half a mark at the start, or one in between

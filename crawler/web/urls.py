@@ -1,10 +1,9 @@
-"""One spelling per URL, what follows from it (host, key, shard, domain), and which links are in scope."""
+"""Normalized URLs, and what follows from them: host, key, shard, registrable domain."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 from hashlib import sha224
 
@@ -15,18 +14,17 @@ from crawler.web.traps import TRAPS as TRAPS
 from crawler.web.traps import trap as trap
 from crawler.web.traps import without_ids
 
-# The version of the spelling rules. A key is a hash of a spelling: whoever changes a rule changes keys.
-SPELLING = 1
+# The version of the normalization rules. A key is a hash of a normalized URL: changing a rule changes keys.
+NORMALIZATION = 1
 
 MAX_URL = 2000
-# Longer than MAX_URL, because fragments and tracking fall away; bounded, because pages can hold anything.
+# Longer than MAX_URL, because fragments and tracking parameters are dropped; bounded, because pages can hold anything.
 MAX_INPUT = 16_000
 MAX_HOST = 253
 MAX_NETLOC = 255
-REMEMBERED_LENGTH = 500  # characters of a link and its base together; longer ones are spelled each time
-YEAR_IS_KNOWN = 600.0  # seconds for which the year is not looked up again
+MAX_CACHED = 500  # characters of a link and its base together; longer ones are normalized each time
 
-# Query parameters that say where a reader came from, and never which page they see.
+# Query parameters that tell where a reader came from, never which page they see.
 TRACKING: tuple[str, ...] = (
     "utm_source",
     "utm_medium",
@@ -52,19 +50,19 @@ _TRACKING = frozenset(TRACKING)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PORT = re.compile(r":[0-9]+\Z")
-# The standard lets a host be `..`, `*`, `$home` or `;x`; ours becomes a folder. The groups are a name, an
-# IPv6 address, a port. The dot after the name is the DNS root: with it and without it, a site is the same.
+# The URL standard allows the hosts `..`, `*`, `$home` and `;x`; ours become folder names. The groups are a name, an
+# IPv6 address and a port. The dot after the name is the DNS root: the site is the same without it.
 _LABEL = "[a-z0-9_-]{1,63}"
 _NETLOC = re.compile(rf"(?:((?!-){_LABEL}(?:\.{_LABEL})*)\.?|(\[[0-9a-f:]+\]))(:[1-9][0-9]{{0,4}})?")
 
 
 def normalize(url: str, base: str | None = None, tracking: Collection[str] = _TRACKING) -> str | None:
-    """Return the one spelling of a URL (of a link, on a page at `base`), or None for what we never ask."""
+    """Return the normalized URL (of a link on a page at `base`), or None if it cannot be requested."""
     href = _standard(url, base)
     scheme, _, rest = href.partition("://")
     if scheme not in ("http", "https"):
         return None
-    # The standard escapes "#" and "@" wherever they are not the separators that we look for.
+    # The standard escapes "#" and "@" wherever they are not separators.
     netloc, _, path = rest.partition("#")[0].partition("/")
     place = _folder(netloc.rpartition("@")[2][: MAX_NETLOC + 2])
     if place is None:
@@ -76,10 +74,10 @@ def normalize(url: str, base: str | None = None, tracking: Collection[str] = _TR
 
 
 def normalize_link(link: str, base: str, tracking: frozenset[str]) -> str | None:
-    """Return the same as `spell`, for the links of pages: those of one folder have most of them in common."""
+    """Return the same as `normalize`, with a cache: pages of one folder share most of their links."""
     if " " < link[:1] not in ("?", "#") and (":" not in link or link.startswith(("http://", "https://"))):
         base = base[: base.partition("?")[0].rfind("/") + 1]  # all that such a link can depend on
-    if len(link) + len(base) > REMEMBERED_LENGTH:
+    if len(link) + len(base) > MAX_CACHED:
         return normalize(link, base, tracking)
     return _normalize_once(link, base, tracking)
 
@@ -90,21 +88,21 @@ def _normalize_once(link: str, base: str, tracking: frozenset[str]) -> str | Non
 
 
 def why_not(url: str) -> str:
-    """Return, in words, why a URL has no spelling; nothing of the URL is in them but its scheme."""
+    """Return a sentence on why a URL cannot be normalized; it quotes nothing of the URL but its scheme."""
     if len(url) > MAX_INPUT:
         return f"it is longer than {MAX_INPUT:,} characters"
     scheme, _, rest = _standard(url, None).partition(":")
     if not scheme:
-        return "no browser would go there: it has no scheme, or a host or a port that is none"
+        return "its host or port is not valid" if "://" in url else "it has no scheme, such as https://"
     if scheme not in ("http", "https"):
-        return f"its scheme is {scheme}, and only http and https are asked"
+        return f"its scheme is {scheme}; only http and https are supported"
     if _folder(rest[2:].partition("/")[0].rpartition("@")[2][: MAX_NETLOC + 2]) is None:
-        return "its host is neither a name nor an address that we ask"
+        return "its host is not a valid name or address"
     return f"it is longer than {MAX_URL:,} characters"
 
 
 def without_session(url: str) -> str:
-    """Return a spelled URL without session ids, spelled again."""
+    """Return a normalized URL without session ids, normalized again."""
     bare = without_ids(url)
     return url if bare == url else normalize(bare, tracking=()) or url
 
@@ -113,92 +111,92 @@ _SAFE = re.compile(rf"https?://(?:(?!-){_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?
 
 
 def is_safe(url: str) -> bool:
-    """Tell whether a URL from a file may stand as it is, its host as a folder name: far cheaper than to spell it."""
+    """Tell whether a URL from a file is usable as it is, its host as a folder name; much cheaper than normalizing."""
     return len(url) <= MAX_URL and _SAFE.fullmatch(url) is not None and len(host(url)) <= MAX_NETLOC
 
 
-# A spelled URL has no fragment. A waiting one may: it says for what else than its page a URL is asked.
+# A normalized URL has no fragment. That of a task may have one, which says what the URL is requested for.
 _SITEMAP = re.compile("#sitemap(?:-([1-9]))?")
 _ROBOTS_OF = "#robots-of-"
 _AGAIN = "#again~"
 
 
 def as_sitemap(url: str, level: int = 1) -> str:
-    """Return a spelled URL as one that is asked for as a sitemap, which others have named `level` - 1 times removed."""
+    """Return the task URL for a sitemap; `level` is 1, or one more than that of the sitemap that lists it."""
     return f"{url}#sitemap" if level == 1 else f"{url}#sitemap-{level}"
 
 
 def sitemap_level(url: str) -> int:
-    """Return at which level a URL is asked for as a sitemap; 0 if it is asked for as a page."""
+    """Return the level of a sitemap's task URL; 0 for a page's."""
     found = _SITEMAP.fullmatch(url, url.find("#")) if "#" in url else None
     return int(found[1] or 1) if found else 0
 
 
-def as_errand(url: str, host: str, token: str) -> str:
-    """Return a spelled URL as one that is asked for the robots.txt of another host; a new token is a new errand."""
+def as_robots_task(url: str, host: str, token: str) -> str:
+    """Return the task URL that fetches `host`'s robots.txt from another host; a new token makes a new task."""
     return f"{url}{_ROBOTS_OF}{host}~{token}"
 
 
-def errand_of(url: str) -> str | None:
-    """Return the host for whose robots.txt a URL is asked; None if it is asked for itself."""
+def robots_task_host(url: str) -> str | None:
+    """Return the host whose robots.txt a robots task fetches; None if it is not a robots task."""
     host = url.partition(_ROBOTS_OF)[2].partition("~")[0]
     return host if host and is_host(host) else None
 
 
-def as_again(url: str, mark: str) -> str:
-    """Return a URL as the errand to ask it again, although it was refused; the mark tells which refusal is meant."""
+def as_retry_task(url: str, mark: str) -> str:
+    """Return the task URL that retries a URL with a failure record; the mark tells which failure record is meant."""
     return f"{url}{_AGAIN}{mark}"
 
 
-def again_of(url: str) -> str | None:
-    """Return the URL that an errand has asked again; None if it is no such errand."""
+def retry_task_url(url: str) -> str | None:
+    """Return the URL that a retry task retries; None if it is not a retry task."""
     return url.rpartition(_AGAIN)[0] or None if _AGAIN in url else None
 
 
-def is_errand(url: str) -> bool:
-    """Tell whether a waiting URL is there for something else than to be asked and settled itself."""
-    return "#" in url and (errand_of(url) is not None or again_of(url) is not None)
+def is_side_task(url: str) -> bool:
+    """Tell whether a task URL is a robots task or a retry task, which gets no record of its own."""
+    return "#" in url and (robots_task_host(url) is not None or retry_task_url(url) is not None)
 
 
 def bare(url: str) -> str:
-    """Return what is asked of a host: the URL without what it is asked for."""
+    """Return the URL that is requested: a task URL without its fragment."""
     return url.partition("#")[0]
 
 
 def normalize_again(url: str, tracking: Collection[str]) -> str | None:
-    """Return the spelling of a waiting URL under other tracking parameters."""
+    """Return a task URL normalized under other tracking parameters."""
     page, mark, role = url.partition("#")
     normalized = normalize(page, tracking=tracking)
     return normalized and normalized + mark + role
 
 
 def is_host(name: str) -> bool:
-    """Tell whether a folder's name is one that we gave to a host."""
+    """Tell whether a folder's name is that of a host."""
     return "/" not in name and is_safe(f"http://{name}/")
 
 
 def host(url: str) -> str:
-    """Return the netloc of a spelled URL: the name of its folder."""
+    """Return the netloc of a normalized URL: the name of its folder."""
     return url.split("/", 3)[2]
 
 
 def origin(url: str) -> str:
-    """Return the scheme and netloc of a spelled URL."""
+    """Return the scheme and netloc of a normalized URL."""
     return "/".join(url.split("/", 3)[:3])
 
 
 def key(url: str) -> str:
-    """Return the name of a spelled URL's files."""
+    """Return the file name of a normalized URL's page and record."""
     return sha224(url.encode()).hexdigest()[:24]
 
 
 def shard(url: str, shards: int, spread: str = "host") -> int:
-    """Return which of the shards a spelled URL belongs to: its host's, or (spread "url") one of its own."""
+    """Return the shard of a normalized URL: that of its host, or (spread "url") of the URL itself."""
     return shard_of_key(key(url if spread == "url" else host(url)), shards)
 
 
 def shard_of_key(key: str, shards: int) -> int:
-    """Return which of the shards a key belongs to."""
+    """Return the shard of a key."""
     return int(key, 16) % shards
 
 
@@ -212,7 +210,7 @@ def domain(host: str) -> str | None:
 
 
 def _standard(url: str, base: str | None) -> str:
-    """Return what a browser makes of a URL; an empty string when it would not go there."""
+    """Return a URL as browsers parse it; an empty string if it is invalid."""
     if len(url) > MAX_INPUT or (base is not None and len(base) > MAX_INPUT):
         return ""
     # Browsers read half a surrogate pair as U+FFFD.
@@ -226,8 +224,8 @@ def _standard(url: str, base: str | None) -> str:
 
 @lru_cache(maxsize=16_384)
 def _folder(netloc: str) -> str | None:
-    """Return a netloc that is safe as a folder's name, without its root dot, or None."""
-    # Two bytes too many are too many even without the dot; spell cuts there, so that this cache stays small.
+    """Return a netloc without its root dot, or None if it is not safe as a folder name."""
+    # `normalize` cuts the netloc two bytes above the limit, so that this cache stays small.
     match = _NETLOC.fullmatch(netloc)
     if match is None:
         return None
@@ -242,113 +240,12 @@ def _untracked(path: str, tracking: Collection[str]) -> str:
     pieces = query.split("&")
     kept = [piece for piece in pieces if piece.partition("=")[0] not in tracking]
     if len(kept) == len(pieces):
-        return path  # with its "?" even if bare: to the standard that is another URL
+        return path  # with its "?" even if the query is empty: to the standard that is another URL
     rest = "&".join(kept)
     return f"{bare}?{rest}" if rest else bare
 
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    # Lazy: reading the list takes longer than importing everything else here.
+    # Lazy: reading the list takes longer than importing everything else.
     return PublicSuffixList()
-
-
-class Scope:
-    """Which links are followed: those near a seed, as near as `kind` says, by include and exclude, and no traps."""
-
-    def __init__(
-        self,
-        kind: str,
-        seeds: Iterable[str] = (),
-        include: Iterable[str | re.Pattern[str]] = (),
-        exclude: Iterable[str | re.Pattern[str]] = (),
-        traps: Iterable[str] = (),
-    ) -> None:
-        """Take spelled seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
-        self._places = KINDS[kind]
-        self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
-        self.go_by(include, exclude)
-        self._traps = frozenset(traps)
-        self._year, self._year_until = 0, 0.0
-        for seed in seeds:
-            self.add(seed)
-
-    def go_by(self, include: Iterable[str | re.Pattern[str]], exclude: Iterable[str | re.Pattern[str]]) -> None:
-        """Take other patterns from now on."""
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
-
-    def add(self, seed: str) -> None:
-        """Let a spelled URL be a seed."""
-        *_, nearest = self._places(seed)
-        self._marks.add(nearest)
-
-    def admits(self, url: str) -> bool:
-        """Return whether a spelled URL is to be followed."""
-        return self.refuses(url) is None
-
-    def refuses(self, url: str, despite: Collection[str] = ()) -> str | None:
-        """Return what keeps a spelled URL out: "scope", "include", "exclude", the name of a trap, or None.
-
-        Scope and include do not count for what is to come in `despite` them.
-        """
-        if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
-            return "scope"
-        rule = self.bars(url, despite)
-        return trap(url, self._traps, self._this_year()) if rule is None and self._traps else rule
-
-    def bars(self, url: str, despite: Collection[str] = ()) -> str | None:
-        """Return which of the user's patterns keep a spelled URL out: "include", "exclude", or None."""
-        if self._include and "include" not in despite and not any(pattern.search(url) for pattern in self._include):
-            return "include"
-        return "exclude" if any(pattern.search(url) for pattern in self._exclude) else None
-
-    @property
-    def places(self) -> list[str]:
-        """The places that seeds have marked: pages, folders, hosts or domains, as the kind has it."""
-        return sorted(self._marks)
-
-    def _this_year(self) -> int:
-        now = time.monotonic()
-        if now >= self._year_until:
-            self._year, self._year_until = time.gmtime().tm_year, now + YEAR_IS_KNOWN
-        return self._year
-
-
-# Each kind names the places that a URL is in, the nearest last. A seed marks its nearest place, and a URL in
-# any marked place is admitted: the cost does not grow with the number of seeds.
-
-
-def _page(url: str) -> Iterable[str]:
-    return (url,)
-
-
-def _directories(url: str) -> Iterator[str]:
-    # Without the scheme: http and https are the same site here.
-    place = url.partition("://")[2].partition("?")[0]
-    end = place.find("/") + 1
-    while end:
-        yield place[:end]
-        end = place.find("/", end) + 1
-
-
-def _host(url: str) -> Iterable[str]:
-    return (host(url),)
-
-
-def _domain(url: str) -> Iterable[str]:
-    name = host(url)
-    return (domain(name) or name,)
-
-
-def _anywhere(url: str) -> Iterable[str]:
-    return ("",)
-
-
-KINDS: dict[str, Callable[[str], Iterable[str]]] = {
-    "page": _page,
-    "prefix": _directories,
-    "host": _host,
-    "domain": _domain,
-    "any": _anywhere,
-}

@@ -198,7 +198,7 @@ def test_a_page_as_json_is_its_record_with_the_html(little: Path) -> None:
     [
         (f"{A}/old", 1, f"{A}/old is a redirect and has no html; it leads to {A}/one"),
         (f"{A}/map.txt#sitemap", 1, "is a sitemap: only its links are kept"),
-        (f"{A}/gone", 1, "it was refused: the server says that there is nothing for us here"),
+        (f"{A}/gone", 1, "it was refused: HTTP 4xx: the server has no page for this URL"),
         (f"{A}/gone", 1, "(http-404)"),
         (f"{A}/new", 1, "it was never seen: nothing keeps it out, but no page that was read leads to it"),
         ("a.example/one", 2, "did you mean https://a.example/one?"),

@@ -90,7 +90,7 @@ def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_craw
         assert "told 3 machines to stop" in said
         assert "3 machines have ended in good order" in said
         for process in running:
-            assert "told to stop" in end(process, 3, LONG)
+            assert "stopping: `crawler stop`" in end(process, 3, LONG)
         assert {path.name.split("@")[1] for path in (w.root / "shards").iterdir()} == {"free"}
         assert words(w) == set()
         assert w.waiting()
@@ -159,8 +159,8 @@ def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_pa
         assert "not paused" in told(w, "resume")
         for process in running:
             printed = end(process, seconds=LONG)
-            assert "paused: no host is asked until `crawler resume" in printed
-            assert "going on" in printed
+            assert "paused: no requests until `crawler resume" in printed
+            assert "resumed" in printed
         assert w.differences() == []
         assert asked_twice(w.log) == {}
 
@@ -205,7 +205,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
             listed = tmp_path / "list.txt"
             listed.write_text("# more\nhttp://b.example/\n")
             said = told(w, "add", web.url("/gone"), "-i", str(listed))
-            assert said.startswith("2 URLs added; 1 machine is at work, but paused")
+            assert said.startswith("2 URLs added; 1 machine is running, and the crawl is paused")
             told(w, "resume")
             end(process, seconds=LONG)
         assert w.urls() == set(web.pages)
@@ -219,9 +219,9 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
         w.crawl()
         added = told(w, "add", web.url("/later"), web.url("/"))
         assert added == (
-            f"2 URLs added (1 of them settled before); nobody is at work; `crawler run {w.root}` goes on\n"
+            f"2 URLs added (1 of them already done); no machine is running; `crawler run {w.root}` resumes the crawl\n"
         )
-        assert "nothing is new" in told(w, "add", web.url("/later"), web.url("/"))
+        assert "nothing new" in told(w, "add", web.url("/later"), web.url("/"))
         assert w.status()["waiting"] == 2
         w.run()
         assert w.urls() == set(web.pages)

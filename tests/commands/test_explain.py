@@ -103,7 +103,10 @@ def test_a_redirect_names_its_target(crawled: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "reason", "meaning"),
-    [("/gone", "http-404", "nothing for us here"), ("/private/x", "robots", "robots.txt does not allow it")],
+    [
+        ("/gone", "http-404", "the server has no page for this URL"),
+        ("/private/x", "robots", "robots.txt does not allow it"),
+    ],
 )
 def test_a_refusal_is_told_with_its_meaning(crawled: Path, path: str, reason: str, meaning: str) -> None:
     found = told(crawled, A + path)

@@ -52,7 +52,7 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
         for reasons in (["http-403", "http-5xx"], ["robots", "redirect-loop"]):
             said = retry(w, *(arg for reason in reasons for arg in ("--reason", reason)))
             assert said.startswith("2 refusals to be asked again: ")
-            assert f"; nobody is at work; `crawler run {w.root}` goes on" in said
+            assert f"; no machine is running; `crawler run {w.root}` resumes the crawl" in said
         assert len(w.refusals()) == 5, "each waits for the owner of its host"
         w.run(quick=False)
 
@@ -72,7 +72,7 @@ def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
         w.start(*w.web.seeds(), "http://b.example/")  # as long as that takes, the crawl is not over
         wait_for(lambda: len(w.refusals()) == 2)
         web.answers["a.example/x"] = html("back")
-        assert "; 1 machine is at work" in retry(w, "--host", "A.example")
+        assert "; 1 machine is running" in retry(w, "--host", "A.example")
         wait_for(lambda: X in w.urls())
         wait_for(lambda: w.asked("a.example").count("/gone") == 2)
         wait_for(lambda: w.refusals() == {GONE: "http-404"})
@@ -99,7 +99,7 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
         refusal = Store(w.root).refusal(X)
         assert refusal
         batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
-        errand = to_lines([Task(urls.as_again(X, mark_of(refusal)), 1)])
+        errand = to_lines([Task(urls.as_retry_task(X, mark_of(refusal)), 1)])
 
         batch.write_bytes(errand)
         (w.root / "errs" / "a.example" / urls.key(X)).unlink()  # a worker was killed here
@@ -150,7 +150,7 @@ def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: Store) ->
     owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
     owner.own(range(4))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
-    tries = {urls.again_of(task.url): task.depth for task in owner.table.of_batches(numbers)}
+    tries = {urls.retry_task_url(task.url): task.depth for task in owner.table.of_batches(numbers)}
     assert tries["http://b.example/z"] == 3
 
 

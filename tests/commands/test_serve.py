@@ -29,7 +29,7 @@ from crawler.commands.demo.web import TreeWeb
 from crawler.commands.http_server import Reply, listen
 from crawler.commands.serve import http, metrics
 from crawler.commands.serve.http import Looks, ServeConnection, ServeServer, is_ours
-from crawler.crawl.scoreboard import WANTS
+from crawler.crawl.scoreboard import PAUSES
 from crawler.errors import StoreAway
 from crawler.frontier.waiting import PAUSE, TURN
 from crawler.settings import Settings
@@ -298,7 +298,7 @@ def test_what_it_tells_of_the_crawl_is_what_status_tells(served: Served, root: P
 
 def test_whatever_urls_wait_for_is_said_in_words(served: Served) -> None:
     words = served.ask("/overview.js")[2].decode()
-    for name in ("in_flight", "retry", "robots", "strain", "delay", TURN, PAUSE, *WANTS):
+    for name in ("in_flight", "retry", "robots", "strain", "delay", TURN, PAUSE, *PAUSES):
         assert f'\n  {name}: "' in words
 
 
@@ -345,7 +345,7 @@ def test_a_page_is_shown_with_its_record_and_text(served: Served, root: Path) ->
 def test_a_refusal_and_a_url_that_nobody_has_seen_are_explained(served: Served) -> None:
     refused = served.json("/api/page?url=http://evil.example/gone")
     assert refused["refusal"]["reason"] == "connect"
-    assert refused["meaning"] == "the connection was refused or broke before an answer"
+    assert refused["meaning"] == "the connection was refused, or broke before a response"
     unseen = served.json("/api/page?url=http://unseen.example/")
     assert unseen["state"] == "never seen"
     assert unseen["why"]

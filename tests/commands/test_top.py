@@ -462,8 +462,8 @@ def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Pa
     with world(Links({"/": []}), tmp_path) as w:
         process = w.start("http://a.example/", "-s", "min_free=900000G")
         wait_for(lambda: (w.root / "README").exists() and w.status()["held"])
-        assert w.status()["held"] == {"room": 1}
-        assert w.status()["wants"]["room"]["workers"] == 2
+        assert w.status()["held"] == {"space": 1}
+        assert w.status()["wants"]["space"]["workers"] == 2
         assert "wanted            room   only " in crawler("status", str(w.root))
         assert "no host is asked by 2 workers: only " in crawler("top", str(w.root))
         process.send_signal(signal.SIGINT)

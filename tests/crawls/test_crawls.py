@@ -286,7 +286,7 @@ def test_the_log_file_is_json_lines_with_an_event_for_each_page(tmp_path: Path) 
         lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         pages = {line["url"] for line in lines if line.get("event") == "page"}
         assert pages == {w.web.url("/"), w.web.url("/a")}
-        assert [line["reason"] for line in lines if line.get("event") == "refusal"] == ["http-404"]
+        assert [line["reason"] for line in lines if line.get("event") == "failed"] == ["http-404"]
 
 
 def test_a_finite_crawl_ends_by_itself_soon_after_its_last_page(tmp_path: Path) -> None:

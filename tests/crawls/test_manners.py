@@ -17,7 +17,7 @@ from crawler.commands.demo.web import Answer, FlatWeb, Leaf
 from crawler.store.mount import Files
 from crawler.store.store import Robots, Store
 from crawler.web import urls
-from crawler.web.robots import LONGEST
+from crawler.web.robots import MAX_ROBOTS_BYTES
 
 CLOSED = plain("User-agent: *\nDisallow: /closed\n")
 DAY = 24 * 3600
@@ -189,7 +189,7 @@ def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(
 
 
 def test_an_errand_that_was_sent_twice_is_asked_once(tmp_path: Path) -> None:
-    errands = [urls.as_errand("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
+    errands = [urls.as_robots_task("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
     with world(Answers({"b.example/rules": CLOSED, "c.example/": ""}), tmp_path) as w:
         w.run("http://c.example/")  # makes the store
         shard = urls.shard(errands[0], 64)
@@ -220,12 +220,12 @@ def test_a_crawl_delay_is_kept_however_many_other_hosts_come_by(tmp_path: Path) 
 
 def test_of_a_long_robots_txt_as_much_is_fetched_as_is_read(tmp_path: Path) -> None:
     start, end = b"User-agent: *\nDisallow: /a\n", b"\nDisallow: /b\n"
-    long = start + b"#" * (500 * 1024 - len(start) - len(end)) + end + b"#" * LONGEST + b"\nDisallow: /c\n"
+    long = start + b"#" * (500 * 1024 - len(start) - len(end)) + end + b"#" * MAX_ROBOTS_BYTES + b"\nDisallow: /c\n"
     web = Answers({"a.example/": links("/a", "/b", "/c"), "a.example/c": "", "a.example/robots.txt": plain(long)})
     with world(web, tmp_path) as w:
         w.crawl()
         assert w.refusals() == {f"http://a.example/{letter}": "robots" for letter in "ab"}
-        assert len((w.root / "robots" / "a.example").read_bytes()) < LONGEST + 100
+        assert len((w.root / "robots" / "a.example").read_bytes()) < MAX_ROBOTS_BYTES + 100
 
 
 def test_our_own_group_counts_and_its_crawl_delay_up_to_the_longest(tmp_path: Path) -> None:

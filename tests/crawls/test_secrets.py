@@ -67,9 +67,9 @@ def test_a_secret_header_reaches_the_seeds_hosts_and_no_record_log_or_terminal(t
     command = ("run", str(tmp_path / "store"), *seeds, *flags, "--log-file", str(tmp_path / "log"))
     code, printed = crawl(*command)
     assert code == 0, printed
-    assert "whoever can read" in printed
+    assert "crawl.yaml holds secrets" in printed
     again = crawl(*command)[1]
-    assert "whoever can read" not in again, "it is said once"
+    assert "crawl.yaml holds secrets" not in again, "it is said once"
     assert SECRET not in printed + again
     assert SECRET not in crawl("status", str(tmp_path / "store"), "-v")[1]
     # The link and the redirect of the page's own text are the page's; what we write ourselves holds nothing of it.
@@ -108,7 +108,7 @@ def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Pa
     server.close()
     proxy.close()
     assert code == 0, printed
-    assert "whoever can read" in printed and SECRET not in printed
+    assert "crawl.yaml holds secrets" in printed and SECRET not in printed
     assert {name for name in holders(tmp_path) if "/htmls/" not in name} == {"store/crawl.yaml"}
     code = base64.b64encode(f"me:{SECRET}".encode()).decode()
     assert all(code in head for head in proxy.heads)

@@ -185,6 +185,12 @@ def test_the_dockerignore_lets_through_what_the_dockerfile_copies_and_nothing_el
     assert {line[1:] for line in lines if line.startswith("!")} == copied
 
 
+def test_the_image_installs_nothing_but_the_package_itself_without_a_hash_of_the_lock() -> None:
+    locked, package = (rest.split() for rest in rest_of("RUN") if rest.startswith("pip "))
+    assert {"--require-hashes", "--only-binary=:all:", "requirements.lock"} <= set(locked)
+    assert {"--no-deps", "."} <= set(package)
+
+
 def build(made: Path, context: Path) -> Path:
     """What the Dockerfile's COPY and `RUN pip` make, in an empty venv instead of a container: its bin folder."""
     context.mkdir()

@@ -46,7 +46,7 @@ def test_every_exit_code_and_reason_is_in_the_readme() -> None:
     for code, meaning in EXIT_CODES.items():
         assert f"| {code} | {meaning} |" in README
     for name, reason in REASONS.items():
-        assert f"| `{name}` | {'yes' if reason.again else 'no'} | {reason.meaning} |" in README
+        assert f"| `{name}` | {reason.kind} | {'yes' if reason.retry else 'no'} | {reason.meaning} |" in README
 
 
 def test_the_folder_in_the_readme_is_the_folder_that_a_crawl_makes(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Links:
 
     def will_wait(self, tasks: Iterable[Task]) -> None:
         """Count URLs as waiting."""
-        self.waiting.add(urls.key(urls.again_of(task.url) or task.url) for task in tasks)
+        self.waiting.add(urls.key(urls.retry_task_url(task.url) or task.url) for task in tasks)
 
     # ---- batches
 

@@ -125,7 +125,7 @@ def test_number_size_and_hosts_are_bounded() -> None:
     kept.keep(urlsplit(HOME), "\n".join(f"c{number}=1" for number in range(10_000)))
     assert kept.header(urlsplit(HOME))[0].count("=") == cookies.MAX_COOKIES
     kept.keep(urlsplit(HOME), "\n".join(f"d{number}={'x' * 4000}" for number in range(100)))
-    assert len(kept.header(urlsplit(HOME))[0]) <= cookies.MAX_BYTES + 100
+    assert len(kept.header(urlsplit(HOME))[0]) <= cookies.MAX_HOST_BYTES + 100
     assert sent(HOME, "s=" + "x" * 5000) == ""
     assert sent(HOME, "s=1; Path=/" + "x" * 5000) == "s=1", "an attribute that is too long does not count"
     for number in range(cookies.MAX_HOSTS + 10):
@@ -151,8 +151,8 @@ def test_no_attribute_and_no_value_can_smuggle_a_header_line(values: list[str]) 
 def fetcher(request: pytest.FixtureRequest) -> Iterator[Callable[..., Fetcher]]:
     made: list[Fetcher] = []
 
-    def make(**terms: object) -> Fetcher:
-        made.append(Fetcher(FetchOptions(fetcher=request.param, timeout=200, **terms)))  # type: ignore[arg-type]
+    def make(**options: object) -> Fetcher:
+        made.append(Fetcher(FetchOptions(fetcher=request.param, timeout=200, **options)))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

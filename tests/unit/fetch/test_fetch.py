@@ -40,9 +40,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., fetch.Fetcher
     """Make a fetcher; the fields of Terms by name. Its limit is long: a slow machine is no fault of the fetcher's."""
     made: list[fetch.Fetcher] = []
 
-    def make_one(**terms: Any) -> fetch.Fetcher:
+    def make_one(**options: Any) -> fetch.Fetcher:
         defaults: dict[str, Any] = {"timeout": LONG, "allow_private": True, "fetcher": request.param}
-        made.append(fetch.Fetcher(fetch.FetchOptions(**(defaults | terms))))
+        made.append(fetch.Fetcher(fetch.FetchOptions(**(defaults | options))))
         return made[-1]
 
     yield make_one
@@ -138,7 +138,7 @@ def test_retry_after_is_understood_in_both_forms_and_capped_at_a_day(get: Get, p
     assert outcome.retry_after == seconds
 
 
-def test_the_module_level_get_takes_terms_by_name(server: Server) -> None:
+def test_the_module_level_get_takes_options_by_name(server: Server) -> None:
     for fetcher in FETCHERS:
         assert page(fetch.get(server.url(), fetcher=fetcher, allow_private=True, timeout=LONG)).body == BODY
         assert reason(fetch.get("mailto:x@y", fetcher=fetcher)) == "bad-url"
@@ -177,7 +177,7 @@ def test_what_is_not_an_http_url_is_a_bad_url(make: Callable[..., fetch.Fetcher]
     assert reason(make().get(url)) == "bad-url"
 
 
-def test_terms_that_make_no_sense_are_refused_at_once() -> None:
+def test_options_that_make_no_sense_are_refused_at_once() -> None:
     for wrong in (
         {"fetcher": "wget"},
         {"timeout": 0},
@@ -345,7 +345,7 @@ def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fe
     "host",
     ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0"],
 )
-def test_a_private_address_is_refused_in_every_spelling(make: Callable[..., fetch.Fetcher], host: str) -> None:
+def test_a_private_address_is_refused_in_every_form(make: Callable[..., fetch.Fetcher], host: str) -> None:
     with serving() as server:
         assert reason(make(allow_private=False).get(f"http://{host}:{server.port}/")) == "private-address"
         assert server.connections == 0
@@ -421,7 +421,7 @@ def test_a_connect_to_rule_of_another_form_is_refused(rule: str) -> None:
 # Proxies
 
 
-def test_the_proxy_of_the_terms_is_used(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_the_proxy_of_the_options_is_used(make: Callable[..., fetch.Fetcher], server: Server) -> None:
     proxy = Proxy(server)
     fetcher = make(allow_private=False, proxy=f"http://127.0.0.1:{proxy.port}")
     assert page(fetcher.get("http://site.example/")).body == BODY

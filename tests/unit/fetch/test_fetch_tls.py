@@ -172,17 +172,17 @@ def test_a_handshake_that_goes_wrong_ends_in_time(
 
 
 @pytest.mark.parametrize("fetcher", ["curl", "requests"])
-def test_the_watch_goes_on_when_idle_connections_are_let_go(listening: Callable[..., int], fetcher: str) -> None:
+def test_deadlines_still_hold_when_idle_connections_are_closed(listening: Callable[..., int], fetcher: str) -> None:
     ports = {"a.example": listening(garbage), "b.example": listening(flood)}
     routes = tuple(f"{host}::127.0.0.1:{port}" for host, port in ports.items())
-    asker = fetch.Fetcher(fetch.FetchOptions(fetcher=fetcher, timeout=1.0, connect_to=routes))
+    client = fetch.Fetcher(fetch.FetchOptions(fetcher=fetcher, timeout=1.0, connect_to=routes))
     began = time.monotonic()
-    assert isinstance(asker.get("https://a.example/"), Failure)
-    asker.let_go()
+    assert isinstance(client.get("https://a.example/"), Failure)
+    client.close_idle()
     time.sleep(1.0)  # longer than between two looks
-    assert isinstance(asker.get("https://b.example/"), Failure)
+    assert isinstance(client.get("https://b.example/"), Failure)
     assert time.monotonic() - began < SOON
-    asker.close()
+    client.close()
 
 
 def test_http2_that_is_none_is_a_bad_answer(ask: Callable[..., Fetched | Failure], authority: Authority) -> None:

@@ -366,14 +366,14 @@ MARKUP = b"<a href= <base href=' <meta charset= ' \" > < \0 \x81 &#xD800; <table
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(MARKUP.split(b" ")) | st.binary(max_size=4)))
-def test_any_page_is_read_and_gives_nothing_but_spelled_links(pieces: list[bytes]) -> None:
+def test_any_page_is_read_and_gives_nothing_but_normalized_links(pieces: list[bytes]) -> None:
     for parser in PARSERS:
         found = read(Fetched(URL, 200, {}, b"".join(pieces)), Wants(parser=parser))
         json.dumps([found.links, found.title]).encode("ascii")
         assert all(link.startswith(("http://", "https://")) for link in found.links)
 
 
-# Armour
+# Parse limits
 
 HOSTILE = {
     "a million nested tags": lambda: "<div>" * 1_000_000,

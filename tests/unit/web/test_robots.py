@@ -15,9 +15,9 @@ from conftest import Tally, later
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.crawl.worker.visit import wants
+from crawler.crawl.worker.visit import read_options
 from crawler.settings import Settings
-from crawler.web.robots import LONGEST, Rules, allows, tags, token
+from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, allows, tags, token
 
 DATA = Path(__file__).parents[2] / "data" / "robots"
 
@@ -269,12 +269,13 @@ def test_robots_txt_itself_is_always_allowed() -> None:
 
 
 def test_no_more_than_the_limit_is_read_and_half_a_line_is_no_rule() -> None:
-    assert LONGEST >= 512 * 1024
-    long = b"User-agent: *\nDisallow: /a\n" + b"#" * LONGEST + b"\nDisallow: /b\n"
+    assert MAX_ROBOTS_BYTES >= 512 * 1024
+    long = b"User-agent: *\nDisallow: /a\n" + b"#" * MAX_ROBOTS_BYTES + b"\nDisallow: /b\n"
     assert verdicts(long, "/a", "/b", "/c") == [False, True, True]
     start = b"User-agent: *\nDisallow: /a\n"
     for cut in (b"Disallow: /private", b"Disallow: /", b"Allow: /a"):
-        body = (start + b"#" * (LONGEST - len(start) - len(cut) - 1) + b"\r" + cut + b"/more\n")[:LONGEST]
+        filler = b"#" * (MAX_ROBOTS_BYTES - len(start) - len(cut) - 1)
+        body = (start + filler + b"\r" + cut + b"/more\n")[:MAX_ROBOTS_BYTES]
         assert verdicts(body, "/a", "/private", "/") == [False, True, True]
 
 
@@ -298,7 +299,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_read_and_obeyed_in_reasonable_time(name: str) -> None:
     body = b"User-agent: *\nDisallow: /z\n" + HOSTILE[name]
-    assert len(body) < LONGEST
+    assert len(body) < MAX_ROBOTS_BYTES
     began = time.process_time()
     rules = Rules(body, "x/1")
     assert [rules.allow(f"https://a.example/{letter * 1_900}") for letter in "az"] == [True, False]
@@ -413,7 +414,7 @@ def test_long_tags_are_read_in_reasonable_time(unit: str) -> None:
 
 
 def test_robots_tags_know_us_by_the_same_name_as_robots_txt() -> None:
-    assert wants(replace(Settings(), user_agent="Folder-Bot/3 (+http://x)")).token == "Folder-Bot"
+    assert read_options(replace(Settings(), user_agent="Folder-Bot/3 (+http://x)")).token == "Folder-Bot"
 
 
 @given(st.lists(st.text(max_size=60) | st.text("noindexflw,:; \n-*0", max_size=60)))

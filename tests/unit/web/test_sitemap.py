@@ -72,7 +72,7 @@ def test_feeds_are_sitemaps_too() -> None:
     assert reading(atom).kind == "urlset"
 
 
-def test_links_come_in_their_one_spelling_without_repeats() -> None:
+def test_links_come_normalized_without_repeats() -> None:
     body = urlset(
         entry("HTTPS://A.example:443/1#x"),
         entry("\n  https://a.example/1?utm_source=x  \n"),

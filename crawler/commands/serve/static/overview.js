@@ -14,9 +14,9 @@ export const HELD = {
   strain: "a host that is strained",
   retry: "another try",
   robots: "a robots.txt",
-  room: "room in the store",
-  files: "files that may be opened",
-  away: "the store, which does not answer",
+  space: "space in the store",
+  descriptors: "files that may be opened",
+  store_away: "the store, which does not answer",
 };
 const COLUMNS = [
   ["Machine", ""],
