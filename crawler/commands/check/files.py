@@ -73,7 +73,9 @@ def _workers(scene: Scene) -> Iterator[Problem]:
         id, dot, extension = name.partition(".")
         return name == PAUSE or (is_id(id) and dot + extension in (MACHINE, STOP))
 
-    names, bad = scene.sort("workers", lambda name: is_control(name) or Heartbeat.of(name), "a heartbeat or a control")
+    names, bad = scene.sort(
+        "workers", lambda name: is_control(name) or Heartbeat.of(name), "a heartbeat or a control file"
+    )
     yield from bad
     for name in filter(is_control, names):
         age = scene.clock - (scene.files.written(f"workers/{name}") or scene.clock)
