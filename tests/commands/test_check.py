@@ -107,7 +107,7 @@ class Vandal:
         self.done: dict[str, str] = {}
         expected = w.web.expected()
         pages = sorted(url for url, fact in expected.pages.items() if url not in w.web.seeds())
-        self.pages, self.refused = iter(pages), iter(sorted(expected.refused))
+        self.pages, self.refused = iter(pages), iter(sorted(expected.failures))
 
     def damage(self) -> None:
         for way in (self.records, self.htmls, self.names, self.temporaries, self.frontier, self.shards):

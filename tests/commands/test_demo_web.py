@@ -25,7 +25,7 @@ from turbohtml.detect import detect
 
 from crawler.commands.demo.expected import place
 from crawler.commands.demo.pages import halves, href
-from crawler.commands.demo.server import LoggedRequest, ServedWeb, asked_twice, gaps, read_log, serve
+from crawler.commands.demo.server import LoggedRequest, ServedWeb, gaps, read_log, requested_twice, serve
 from crawler.commands.demo.web import DemoWeb, Expected, FlatWeb, Leaf, Site, TreeWeb, Web, compare
 from crawler.web import urls
 
@@ -193,7 +193,7 @@ def crawl_into(root: Path, web: Web) -> list[LoggedRequest]:
 def test_a_crawler_that_shares_nothing_with_ours_finds_exactly_what_is_expected(web: Web, tmp_path: Path) -> None:
     log = crawl_into(tmp_path, web)
     assert compare(web.expected(), tmp_path) == []
-    assert asked_twice(log) == {}
+    assert requested_twice(log) == {}
 
 
 def test_the_demo_has_all_kinds_of_pages_and_trouble() -> None:
@@ -203,7 +203,7 @@ def test_the_demo_has_all_kinds_of_pages_and_trouble() -> None:
     assert {url for pages in web._pages.values() for url in pages} <= expected.pages.keys()
     assert len(expected.redirects) > 100
     kinds = {"http-404", "http-410", "http-500", "robots", "wrong-type", "redirect-loop"}
-    assert {*expected.refused.values()} == kinds
+    assert {*expected.failures.values()} == kinds
     sizes = Counter(halves(url)[0] for url in expected.pages)
     assert len(sizes) == 300 and max(sizes.values()) > 400 and sorted(sizes.values())[150] < 10
     leaves = [leaf for url in expected.pages if (leaf := web.leaf(url))]
@@ -224,7 +224,7 @@ def test_the_same_seed_gives_the_same_web_and_another_gives_another() -> None:
     one, same, other = DemoWeb(**SMALL), DemoWeb(**SMALL), DemoWeb(**SMALL, seed=2)
     assert one.expected() == same.expected() != other.expected()
     asked = [halves(url) for url in one.expected().pages]
-    assert [one.answer(*url) for url in asked] == [same.answer(*url) for url in asked]
+    assert [one.reply(*url) for url in asked] == [same.reply(*url) for url in asked]
 
 
 def test_in_a_tree_every_page_but_the_root_is_linked_exactly_once() -> None:
@@ -262,17 +262,17 @@ PAGE, GO, DEAD = (place(f"http://a.example/{name}") for name in ("page", "go", "
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing record: http://a.example/page": lambda root: (root / "links" / PAGE).unlink(),
     "missing record: http://a.example/go": lambda root: (root / "links" / GO).unlink(),
-    "without html: http://a.example/page": lambda root: (root / "htmls" / PAGE).unlink(),
-    "half html: http://a.example/page": lambda root: cut(root / "htmls" / PAGE),
+    "no html: http://a.example/page": lambda root: (root / "htmls" / PAGE).unlink(),
+    "truncated html: http://a.example/page": lambda root: cut(root / "htmls" / PAGE),
     "wrong text: http://a.example/page": lambda root: change(root / "htmls" / PAGE, "园", "?"),
     "wrong title: http://a.example/page": lambda root: change(root / "links" / PAGE, " & ", " &amp; "),
     "lost link: http://a.example/go": lambda root: change(root / "links" / GO, "b.example", "c.example"),
     "broken JSON: links/": lambda root: (root / "links" / PAGE).write_text("{"),
     "wrong key: links/a.example/0": lambda root: (root / "links" / PAGE).rename(root / "links/a.example/0"),
-    "missing refusal: http://a.example/dead": lambda root: (root / "errs" / DEAD).unlink(),
+    "missing failure record: http://a.example/dead": lambda root: (root / "errs" / DEAD).unlink(),
     "wrong reason: http://a.example/dead is dns": lambda root: change(root / "errs" / DEAD, "http-404", "dns"),
     "unexpected record: http://a.example/more": lambda root: keep(root, "http://a.example/more", 301, "", "", []),
-    "unexpected refusal: http://a.example/no": lambda root: keep(root, "http://a.example/no", "dns", "", "", []),
+    "unexpected failure record: http://a.example/no": lambda root: keep(root, "http://a.example/no", "dns", "", "", []),
     "unexpected html: htmls/a.example/": lambda root: put(root, "htmls", "http://a.example/go", "a redirect's body"),
 }
 
@@ -398,7 +398,7 @@ def test_the_log_tells_what_was_asked_twice_and_how_long_hosts_had_peace(tmp_pat
         LoggedRequest(1.0, 1.1, "b", "/y", 200),
         LoggedRequest(0.0, 0.1, "c", "/", 200),
     ]
-    assert asked_twice(log) == {"http://a/x": 2}
+    assert requested_twice(log) == {"http://a/x": 2}
     assert gaps(log) == {"a": pytest.approx(0.5), "b": pytest.approx(-1.0)}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from lab.world import COMMAND, Links, crawler, end, kill, processes, wait_for, world
 
-from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import TreeWeb
 from crawler.commands.doctor import pairing
 from crawler.commands.doctor.kinds import find_mount
@@ -154,7 +154,7 @@ def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
         assert unfit(result(start(w.root, "--wait", "0"))) == []
         end(process)
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
         assert not (w.root / ".doctor").exists()
 
 

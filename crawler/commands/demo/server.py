@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from crawler.commands.demo.web import ROBOTS, Answer, Web
+from crawler.commands.demo.web import ROBOTS, Web, WebReply
 from crawler.commands.http_server import HttpConnection, HttpRequest, HttpServer, Reply, listen
 
 CLIENT_LEFT = 499  # logged when a client closes its connection before its reply is due
@@ -51,11 +51,11 @@ class WebConnection(HttpConnection):
         if request.method not in ("GET", "HEAD") or not host.isprintable() or not host or not path:
             return self.bad_request(oversized=False)
         with self.server.lock:
-            found = self.server.web.answer(host, path)
+            found = self.server.web.reply(host, path)
         if found.delay and self.client_left(within=found.delay):
             self.server.log(LoggedRequest(start, time.monotonic(), host, path, CLIENT_LEFT))
             return None
-        reply = _compress(found) if found.squeeze and "gzip" in fields.get("accept-encoding", "") else found
+        reply = _compress(found) if found.compress and "gzip" in fields.get("accept-encoding", "") else found
         # Logged before it is sent: a client that has its reply finds it in the log.
         self.server.log(LoggedRequest(start, time.monotonic(), host, path, reply.status))
         return reply
@@ -75,7 +75,7 @@ def _host_and_path(target: str, host: str) -> tuple[str, str]:
     return host.lower().removesuffix(":80"), target if target.startswith("/") else ""
 
 
-def _compress(reply: Answer) -> Reply:
+def _compress(reply: WebReply) -> Reply:
     body = gzip.compress(reply.body, compresslevel=1, mtime=0)
     return replace(reply, headers=(*reply.headers, ("Content-Encoding", "gzip")), body=body)
 
@@ -86,7 +86,7 @@ class WebServer(HttpServer):
     def __init__(self, web: Web, listener: socket.socket, log: Log) -> None:
         super().__init__(listener, WebConnection)
         self.web, self.log = web, log
-        self.lock = threading.Lock()  # a web is asked by one thread at a time
+        self.lock = threading.Lock()  # webs are not thread-safe
         self.start()
 
 
@@ -171,21 +171,21 @@ def child() -> None:
 
 
 def read_log(path: Path | str) -> list[LoggedRequest]:
-    """The requests in a log file; a line that is still being written is left for later."""
+    """Return the requests in a log file, without a line that is still being written."""
     lines = Path(path).read_text(encoding="utf-8").split("\n")[:-1]
     fields = (line.split("\t") for line in lines)
     return [LoggedRequest(float(start), float(end), host, way, int(status)) for start, end, host, way, status in fields]
 
 
-def asked_twice(log: Iterable[LoggedRequest]) -> dict[str, int]:
-    """URLs asked for again although their answer was final, with how often; not robots.txt, not 5xx."""
+def requested_twice(log: Iterable[LoggedRequest]) -> dict[str, int]:
+    """Return the URLs that were requested again after a final reply, with how often; not robots.txt, not 5xx."""
     final = (r for r in log if r.status < 500 and r.status not in (400, 429) and not r.path.endswith(ROBOTS))
     counts = Counter(f"http://{r.host}{r.path}" for r in final)
     return {url: count for url, count in counts.items() if count > 1}
 
 
 def gaps(log: Iterable[LoggedRequest]) -> dict[str, float]:
-    """Each host's shortest time from the end of one answer to the next request; below 0 when they overlap."""
+    """Return each host's shortest time from a reply to the next request; negative if they overlap."""
     shortest: dict[str, float] = {}
     ends: dict[str, float] = {}
     for request in sorted(log):

@@ -57,7 +57,7 @@ def serve(store: Store, address: str, port: int, names: Iterable[str]) -> None:
         listener = listen(address, port)
     except OSError as error:
         raise UsageError(
-            f"port {port} of {address} cannot be had ({error.strerror}); choose another --port or --bind"
+            f"port {port} of {address} is not available ({error.strerror}); choose another --port or --bind"
         ) from error
     # Blocked before any thread starts, so that none of them but this one receives the signals.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -72,7 +72,7 @@ def serve(store: Store, address: str, port: int, names: Iterable[str]) -> None:
 
 
 class App:
-    """From paths to what the store has to say."""
+    """The replies to all paths."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -175,7 +175,7 @@ def _files() -> dict[str, Reply]:
 def _greeting(store: Store, address: str, port: int) -> list[str]:
     found = ipaddress.ip_address(address.partition("%")[0])
     name = platform.node() if found.is_unspecified else f"[{address}]" if found.version == 6 else address
-    lines = [f"serving {store.root} at http://{name}:{port}/ (metrics at /metrics); Ctrl-C ends it"]
+    lines = [f"serving {store.root} at http://{name}:{port}/ (metrics at /metrics); Ctrl-C stops it"]
     if not found.is_loopback:
         lines.append(
             f"warning: anyone who can reach {name}:{port} can read all pages of this store; there is no password"

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from crawler.commands.demo.server import LoggedRequest, asked_twice, gaps, serve
+from crawler.commands.demo.server import LoggedRequest, gaps, requested_twice, serve
 from crawler.commands.demo.web import Web
 from crawler.fleet.heartbeats import END, read_counters
 from crawler.store.mount import Files
@@ -136,7 +136,7 @@ class Fleet(World):
 
     def again(self) -> Counter[str]:
         """The pages that were asked for again, with how often."""
-        return Counter({url: times - 1 for url, times in asked_twice(self.log).items()})
+        return Counter({url: times - 1 for url, times in requested_twice(self.log).items()})
 
     def haste(self, delay: float) -> dict[str, float]:
         """The hosts that were asked before their delay was over, with the shortest gap."""
