@@ -178,7 +178,7 @@ class FlatWeb(Web):
         return Leaf(tuple(f"http://{host}/{child}" for child in below), delay=self.delay)
 
 
-NOUNS = ("garden", "harbour", "library", "museum", "bakery", "orchard", "station", "theatre", "bücher",
+HOST_NAMES = ("garden", "harbour", "library", "museum", "bakery", "orchard", "station", "theatre", "bücher",
          "mill")  # fmt: skip
 PATHS = ("/page-{}.html", "/topic/{}/", "/a/b/c/{}.html", "/list?page={}&sort=name", "/caf%C3%A9/{}",
          "/Notes/{}.HTML", "/find?q=red%20rose&n={}")  # fmt: skip
@@ -194,7 +194,7 @@ class DemoWeb(Web):
         self._rng = Random(seed)
         whole = sum(1 / rank for rank in range(1, hosts + 1))
         sizes = [max(1, round(pages / whole / rank)) for rank in range(1, hosts + 1)]
-        names = [f"{NOUNS[i % len(NOUNS)]}-{i:03d}.example".encode("idna").decode() for i in range(hosts)]
+        names = [f"{HOST_NAMES[i % len(HOST_NAMES)]}-{i:03d}.example".encode("idna").decode() for i in range(hosts)]
         self._sites = {name: self._draw_site(i, sizes[i]) for i, name in enumerate(names)}
         self._pages = {name: self._draw_paths(name, size) for name, size in zip(names, sizes, strict=True)}
         self._links: dict[str, list[str]] = {url: [] for urls in self._pages.values() for url in urls}

@@ -22,7 +22,7 @@ FAMILIES = {
     "fuse.ceph-fuse": "ceph-fuse",
 }
 
-WORDS = {
+NOTES = {
     "overlay": "an overlay, such as a container's own layer, which no other machine sees; "
     "mount the shared folder into the container",
     "cifs": "SMB; mount it with cache=strict,actimeo=1 and the same user everywhere",
@@ -87,8 +87,8 @@ class Mount:
 
     def finding(self) -> Finding:
         """Return the line about the mount itself."""
-        words = WORDS.get(self.family)
-        return Finding("mount", OK, f"{self.kind} of {self.source} at {self.point}" + (f"; {words}" if words else ""))
+        note = NOTES.get(self.family)
+        return Finding("mount", OK, f"{self.kind} of {self.source} at {self.point}" + (f"; {note}" if note else ""))
 
     def against_stale(self) -> str:
         """Return how to see changes by other machines sooner."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from crawler import errors, settings
 from crawler.commands.export.formats import FORMATS, Columns, Format, Row
 from crawler.commands.export.output import SQLITE, Output, OutputFile, ending, resolved, trouble
-from crawler.commands.export.rows import COLUMNS, HTML, Selection, batches, next_since, places, row
+from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batches, next_since, places, row
 from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
@@ -131,7 +131,7 @@ def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     extension = ending(path, ENDINGS)
     if extension == SQLITE:
         return Sqlite(path, wanted, since, force)
-    columns = COLUMNS | (HTML if wanted.html else {})
+    columns = COLUMNS | (HTML_COLUMN if wanted.html else {})
     return ExportFile(path, FILES[extension](columns), Checkpoint(since, str(store.root.absolute()), wanted), force)
 
 

@@ -26,7 +26,7 @@ COLUMNS = {
     "sha224": "text",
     "key": "key",
 }
-HTML = {"html": "text"}
+HTML_COLUMN = {"html": "text"}
 MAX_TEXT = 16_000  # characters of a title or the like: a TEXT of MySQL holds as many
 BATCH_ROWS, BATCH_SIZE = 2_000, 16 << 20  # kept in memory, and repeated after a kill
 MARGIN = 600.0  # seconds: more than listings are stale, flushes take and clocks of a mount's servers differ

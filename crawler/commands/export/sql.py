@@ -9,11 +9,11 @@ from typing import Any
 
 from crawler.commands.export.formats import Row, needed, when
 from crawler.commands.export.output import SqliteFile, trouble
-from crawler.commands.export.rows import COLUMNS, HTML, Selection
+from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection
 from crawler.errors import UsageError
 from crawler.terminal import many
 
-KINDS = COLUMNS | HTML  # always with html: a later export may have it
+TABLE_COLUMNS = COLUMNS | HTML_COLUMN  # always with html: a later export may have it
 STATEMENT_ROWS = 500
 
 
@@ -44,7 +44,7 @@ class Sqlite(Database, SqliteFile):
 
     def __init__(self, out: Path, wanted: Selection, next_since: str, force: bool) -> None:
         Database.__init__(self, wanted, next_since, force)
-        SqliteFile.__init__(self, out, "pages", KINDS, grows=True)
+        SqliteFile.__init__(self, out, "pages", TABLE_COLUMNS, grows=True)
 
     def _begin(self) -> None:
         super()._begin()
@@ -82,12 +82,12 @@ class Sql(Database):
         sql = self._sql
         long = needed("sqlalchemy.dialects.mysql", "sql").LONGTEXT()
         kinds = {"text": sql.Text(), "int": sql.BigInteger(), "time": sql.DateTime(), "key": sql.String(24)}
-        types = {name: kinds[kind] for name, kind in KINDS.items()}
+        types = {name: kinds[kind] for name, kind in TABLE_COLUMNS.items()}
         types |= {"host": sql.String(255), "html": sql.Text().with_variant(long, "mysql", "mariadb")}
         return sql.Table(
             "pages",
             sql.MetaData(),
-            *(sql.Column(name, types[name], primary_key=name == "key", index=name == "host") for name in KINDS),
+            *(sql.Column(name, types[name], primary_key=name == "key", index=name == "host") for name in TABLE_COLUMNS),
             mysql_charset="utf8mb4",
             mariadb_charset="utf8mb4",
         )
@@ -135,13 +135,13 @@ class Sql(Database):
 
 def check_columns(found: set[str], where: str) -> None:
     """Raise an error for a table that is not ours."""
-    if not set(KINDS) <= found:
-        missing = ", ".join(name for name in KINDS if name not in found)
+    if not set(TABLE_COLUMNS) <= found:
+        missing = ", ".join(name for name in TABLE_COLUMNS if name not in found)
         raise UsageError(f"{where} has another table `pages`, without {missing}; choose another database")
 
 
 def _filled(found: Row) -> Row:
-    return {name: found.get(name) for name in KINDS}
+    return {name: found.get(name) for name in TABLE_COLUMNS}
 
 
 def _naive(found: Row) -> Any:

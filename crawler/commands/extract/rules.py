@@ -23,8 +23,8 @@ ROW, PAGE = "row", "page"
 MAX_COLUMNS = 500
 INT_LIMIT = 1 << 63  # of an INTEGER in SQLite
 FORMATTED = ("date", "datetime")
-WORDS = {"true": True, "yes": True, "on": True, "1": True, "": True}  # empty: an icon or an attribute
-WORDS |= {"false": False, "no": False, "off": False, "0": False}
+BOOL_WORDS = {"true": True, "yes": True, "on": True, "1": True, "": True}  # empty: an icon or an attribute
+BOOL_WORDS |= {"false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def _bool(found: str, column: Column, base: str) -> bool:
     """With a regex: whether it matches. Without one: what the word says; an empty text is true."""
     if column.regex:
         return bool(column.regex.search(found))
-    if found.lower() not in WORDS:
+    if found.lower() not in BOOL_WORDS:
         raise ValueError("neither yes nor no")
-    return WORDS[found.lower()]
+    return BOOL_WORDS[found.lower()]
 
 
 def _moment(found: str, column: Column) -> datetime:

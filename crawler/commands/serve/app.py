@@ -32,19 +32,19 @@ COUNT_RETRY = 5.0  # seconds until hosts are counted again after the store did n
 ENDING = {signal.SIGINT, signal.SIGTERM}
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
-TYPES = {
+CONTENT_TYPES = {
     ".html": HTML,
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 INDEX = "/index.html"
-OURS = (
+PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 # A stored page may show its text with its inline styles, and do nothing else.
-DRAWN = (
+DRAWN_POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'self'"
 )
@@ -111,7 +111,7 @@ class App:
         if path == "/api/now":
             return reply(200, self._look()[1], JSON)
         if path == "/drawn":
-            return reply(200, self._get(path, query, self._views.drawn), HTML, DRAWN)
+            return reply(200, self._get(path, query, self._views.drawn), HTML, DRAWN_POLICY)
         if path == "/metrics":
             return reply(200, self._metrics(), metrics.TYPE)
         if path == "/healthz":
@@ -167,8 +167,11 @@ def _error(status: int, text: str) -> Reply:
 def _files() -> dict[str, Reply]:
     """Return the files of the web page by their path; they are part of this package."""
     static = resources.files("crawler.commands.serve") / "static"
-    found = [file for file in static.iterdir() if Path(file.name).suffix in TYPES]
-    replies = {f"/{file.name}": reply(200, file.read_bytes(), TYPES[Path(file.name).suffix], OURS) for file in found}
+    found = [file for file in static.iterdir() if Path(file.name).suffix in CONTENT_TYPES]
+    replies = {
+        f"/{file.name}": reply(200, file.read_bytes(), CONTENT_TYPES[Path(file.name).suffix], PAGE_POLICY)
+        for file in found
+    }
     return {"/": replies.pop(INDEX), **replies}
 
 
