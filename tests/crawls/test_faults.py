@@ -41,7 +41,7 @@ from crawler.fleet.heartbeats import read_counters
 from crawler.store.mount import Files
 
 WORKERS, THREADS = 2, 4  # as in world.QUICK
-IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not done: README, "The life of a URL"
+IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not done: manual/life-of-a-url.md
 
 
 def records(w: World) -> list[Path]:
@@ -62,7 +62,7 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
         process = w.start(*w.web.seeds())
         kills = kept = 0
         while kills < 20:
-            if kills % 3:  # every third may come while workers are starting; the crawl goes on between the others
+            if kills % 3:  # every third may come while workers are starting; the crawl continues between the others
                 wait_for(lambda kept=kept: len(records(w)) > kept)
             time.sleep(rng.uniform(0.0, 0.5))
             kept = len(records(w))
@@ -79,7 +79,7 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
         assert w.differences() == []
         assert half_files(w) == []
         again = sum(times - 1 for times in requested_twice(w.log).values())
-        print(f"{kills} kills: {again} pages asked again, {again / kills:.1f} a kill, bound {IN_FLIGHT}")
+        print(f"{kills} kills: {again} pages requested again, {again / kills:.1f} a kill, bound {IN_FLIGHT}")
         assert again <= kills * IN_FLIGHT
 
 
@@ -122,23 +122,23 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_gives_everything_back(tmp_pa
 
 def test_ctrl_c_twice_stops_now_and_loses_nothing(tmp_path: Path) -> None:
     class Stuck(Links):
-        """Its pages do not come for ten minutes, once they were asked for."""
+        """Its pages do not come for ten minutes, once they were requested."""
 
         stuck = True
-        asked: set[str]
+        requested: set[str]
 
         def leaf(self, url: str):  # type: ignore[no-untyped-def]
             leaf = super().leaf(url)
             if not leaf or not self.stuck or url.endswith("/"):
                 return leaf
-            self.asked.add(url)
+            self.requested.add(url)
             return replace(leaf, delay=600.0)
 
-    Stuck.asked = set()
+    Stuck.requested = set()
     web = Stuck({"/": ["/a", "http://b.example/b"], "/a": [], "http://b.example/b": []})
     with world(web, tmp_path) as w:
         process = w.start(*web.seeds())
-        wait_for(lambda: len(web.asked) == 2)
+        wait_for(lambda: len(web.requested) == 2)
         process.send_signal(signal.SIGINT)
         wait_for_line(process, "finishing the pages in flight")
         process.send_signal(signal.SIGINT)
@@ -166,7 +166,7 @@ def test_a_page_that_kills_workers_again_and_again_gets_a_failure_record(
     tmp_path: Path, how: signal.Signals, deaths: int
 ) -> None:
     class Deadly(Links):
-        """Asking for /deadly kills whoever asks: here, the only worker there is."""
+        """A request for /deadly kills the worker: here, the only one there is."""
 
         process: subprocess.Popen[str] | None = None
         victims: list[int]
@@ -187,7 +187,7 @@ def test_a_page_that_kills_workers_again_and_again_gets_a_failure_record(
         web.process = w.start(*web.seeds(), "-j", "1", "-s", "retries=5")
         end(web.process)
         assert len(web.victims) == deaths or oom_kills() > ooms  # of whatever ran beside this test
-        assert {refusal["url"]: refusal["reason"] for refusal in w.records("errs")} == {
+        assert {failure["url"]: failure["reason"] for failure in w.records("errs")} == {
             web.url("/deadly"): "worker-died"
         }
         assert w.urls() == {web.url("/"), web.url("/a"), web.url("/b")}
@@ -263,9 +263,9 @@ def requested(w: World) -> list[str]:
 
 def stands_still(w: World) -> bool:
     """Whether nothing is requested for two seconds."""
-    asked = len(w.log)
+    requests = len(w.log)
     time.sleep(2)
-    return len(w.log) == asked
+    return len(w.log) == requests
 
 
 def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, mount: tuple[Path, Path]) -> None:
@@ -427,7 +427,7 @@ def test_a_stop_while_there_is_no_space_ends_the_machine_and_loses_nothing(tmp_p
         assert w.differences() == []
 
 
-def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path: Path) -> None:
+def test_a_store_without_space_for_one_more_url_says_so_with_exit_code_6(tmp_path: Path) -> None:
     with small_disk(tmp_path, "size=50m,nr_inodes=300") as disk, world(Links({"/": []}), tmp_path) as w:
         w.root = disk / "store"
         w.crawl(*NO_RESERVE)
@@ -439,7 +439,7 @@ def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
-def test_a_worker_that_can_open_no_files_costs_no_page_and_goes_on_when_it_can(tmp_path: Path, fetcher: str) -> None:
+def test_a_worker_that_can_open_no_files_costs_no_page_and_resumes_when_it_can(tmp_path: Path, fetcher: str) -> None:
     with world(TreeWeb(hosts=8, fanout=4, depth=4, delay=0.05), tmp_path) as w:
         process = w.start(*w.web.seeds(), "-s", f"fetcher={fetcher}", "-s", "retries=0")
         w.until(40)
@@ -516,7 +516,7 @@ def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written
 ) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3), tmp_path) as w:
         w.crawl("--max-pages", "9", code=4)
-        shutil.rmtree(w.root / "robots")  # so that it is asked for again
+        shutil.rmtree(w.root / "robots")  # so that it is requested again
         (w.root / "robots").mkdir()
         (w.root / "crawl.yaml").write_text(
             (w.root / "crawl.yaml").read_text().replace("max_pages: 9", "max_pages: null")

@@ -126,7 +126,7 @@ def explained(w: World, path: str) -> dict[str, Any]:
 
 
 @pytest.mark.fleet
-def test_what_is_allowed_again_comes_back_into_a_crawl_that_goes_on(tmp_path: Path) -> None:
+def test_what_is_allowed_again_comes_back_into_a_running_crawl(tmp_path: Path) -> None:
     with world(parts("keep", "drop"), tmp_path) as w, machines(w, 1, "-w", "0.2", "--exclude", "drop") as (process,):
         w.until(3)
         crawler("add", str(w.root), w.web.url("/drop/1"), w.web.url("/drop/2"))
@@ -139,7 +139,7 @@ def test_what_is_allowed_again_comes_back_into_a_crawl_that_goes_on(tmp_path: Pa
         assert w.urls() == set(w.web.pages)
 
 
-def test_what_cannot_change_is_refused_by_name_and_a_wrong_edit_is_ignored_until_it_is_right(tmp_path: Path) -> None:
+def test_what_cannot_change_is_named_and_a_wrong_edit_is_ignored_until_it_is_right(tmp_path: Path) -> None:
     with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-j", "2", "-w", "0.2") as (process,):
         path = w.root / "crawl.yaml"
         good = path.read_text()
@@ -148,13 +148,13 @@ def test_what_cannot_change_is_refused_by_name_and_a_wrong_edit_is_ignored_until
         ignored = wait_for_line(process, "cannot change")
         assert "shards cannot change once the store exists, depth cannot change while machines run" in ignored
         assert "still uses depth null, shards 64" in ignored
-        wait_for(lambda: any("depth" in found["unheeded"] for found in counters(w)))
+        wait_for(lambda: any("depth" in found["ignored_settings"] for found in counters(w)))
         assert "depth cannot change while machines run" in crawler("status", str(w.root))
         path.write_text(good.replace("\ndelay: 0.2", "\ndelay: [0.1"))
         said = wait_for_line(process, "ignoring")
         assert said.startswith("ignoring an edit: crawl.yaml is not valid YAML: ")
-        wait_for(lambda: any("YAML" in found["unheeded"] for found in counters(w)))
-        assert len(w.status()["unheeded"]) == 1, "status works all the same, and says it"
+        wait_for(lambda: any("YAML" in found["ignored_settings"] for found in counters(w)))
+        assert len(w.status()["ignored_settings"]) == 1, "status works all the same, and says it"
         assert "paused; 1 machine stops" in crawler("pause", str(w.root))
         assert "1 machine goes on" in crawler("resume", str(w.root))
         path.write_text(good.replace("\ntime_limit: null", "\ntime_limit: 1s"))
@@ -182,7 +182,9 @@ def test_a_limit_that_is_set_while_it_runs_is_kept_to_the_page(tmp_path: Path) -
 
 
 @pytest.mark.fleet
-def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_cut_comes_back_with_a_higher_one(tmp_path: Path) -> None:
+def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_skipped_comes_back_with_a_higher_one(
+    tmp_path: Path,
+) -> None:
     with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-w", "0.05") as (process,):
         w.until(12)
         edit(w.root, max_per_host=3)
@@ -196,7 +198,7 @@ def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_cut_comes_back_with
 
 
 @pytest.mark.fleet
-def test_a_machine_that_waits_for_room_goes_on_when_less_is_enough(tmp_path: Path) -> None:
+def test_a_machine_that_waits_for_space_resumes_when_less_is_enough(tmp_path: Path) -> None:
     with world(parts("x", pages=5), tmp_path) as w, machines(w, 1, "-s", "min_free=900000G") as (process,):
         wait_for_line(process, "lower min_free in crawl.yaml")
         edit(w.root, min_free="1M")
@@ -204,13 +206,13 @@ def test_a_machine_that_waits_for_room_goes_on_when_less_is_enough(tmp_path: Pat
         assert w.urls() == set(w.web.pages)
 
 
-def test_a_url_that_is_given_and_excluded_is_said_not_to_be_asked(tmp_path: Path) -> None:
+def test_a_url_that_is_given_and_excluded_is_said_not_to_be_requested(tmp_path: Path) -> None:
     with world(Links({"/": ["/x"], "/x": []}), tmp_path) as w:
         printed = w.crawl(w.web.url("/x"), "--exclude", "x$", "-j", "1")
         assert f"warning: {A}/x will not be requested: an exclude pattern in crawl.yaml matches" in printed
         assert w.urls() == {f"{A}/"}
         assert "will not be requested" in crawler("add", str(w.root), f"{A}/y/x", f"{A}/z")
-        assert re.search(r"^cut +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
+        assert re.search(r"^skipped +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
 
 
 # ---- what is made of an edit
@@ -264,7 +266,7 @@ def test_what_does_not_go_together_or_is_too_long_is_taken_up_not_at_all(
         judge(running, found)
 
 
-@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nlimit: 3\n"])
+@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nmax_pages: 3\n"])
 def test_a_file_that_is_gone_cut_off_or_broken_is_one_sentence(data: bytes | None) -> None:
     with pytest.raises(UsageError) as caught:
         read(data, ["delay", "max_pages"])
@@ -379,7 +381,7 @@ def test_workers_read_settings_whole_or_not_at_all() -> None:
     assert len(config.render(Settings())) < SETTINGS_BYTES / 20
 
 
-def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled() -> None:
+def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done() -> None:
     table = Table(max_per_host=1)
     table.add([Task(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
     taken = table.take(0.0)
@@ -388,22 +390,22 @@ def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled(
     table.rest("a.example", 0.0)
     assert table.take(1.0) is None
     assert (table.cut, table.waiting) == (3, 0)
-    table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have settled it meanwhile
+    table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have done it meanwhile
     table.max_per_host = None
     table.reconsider()
     table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
-    assert table.waiting == table.left[2] == 2, "what is settled stays so"
+    assert table.waiting == table.left[2] == 2, "what is done stays so"
 
 
 def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_excluded(root: Path) -> None:
     settings = Settings(include=("/en/",), exclude=("/old/",))
     seeds = Seeds(Store(root), settings)
-    asked: list[Callable[[str], str]] = [str, urls.as_sitemap]
+    forms: list[Callable[[str], str]] = [str, urls.as_sitemap]
     assert not seeds.leave_out(Task(f"{A}/", 0))
     assert seeds.leave_out(Task(f"{A}/", 1))
     assert not seeds.leave_out(Task(f"{A}/en/", 1))
     assert not seeds.leave_out(Task(urls.as_sitemap(f"{A}/map.xml"), 1))
-    assert all(seeds.leave_out(Task(asks(f"{A}/en/old/"), depth)) for asks in asked for depth in (0, 1))
+    assert all(seeds.leave_out(Task(form(f"{A}/en/old/"), depth)) for form in forms for depth in (0, 1))
     assert seeds.cut == {"include": 1, "exclude": 4}
     seeds.adopt(Settings())
     assert not seeds.leave_out(Task(f"{A}/en/old/", 1))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from crawler import errors, terminal
+from crawler.commands.arguments import Add
 from crawler.commands.check.files import Facts, Pages, others
 from crawler.commands.check.findings import KINDS, Problem, Scene, look
 from crawler.commands.check.links import Links
@@ -23,7 +24,7 @@ from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import in_parts
 from crawler.store.store import LOCK, open_store, open_to_write
-from crawler.terminal import Add, many, say
+from crawler.terminal import many, say
 from crawler.web.text import printable
 
 RECORD_BATCH = 100  # records per step of the progress bar
@@ -126,7 +127,7 @@ class Reporter:
 
 def commands(add: Add) -> None:
     """Add `crawler check`."""
-    made = add("check", "check a store for problems, and repair them", run, "crawler check /mnt/shared/crawl --repair")
+    made = add("check", run, "crawler check /mnt/shared/crawl --repair")
     made.add_argument("--repair", action="store_true", help="repair the problems; no machine may be working")
     made.add_argument("--json", action="store_true", help="one line of JSON per problem, then a summary")
 
@@ -153,7 +154,7 @@ def _check(scene: Scene, has_frontier: bool, reporter: Reporter) -> None:
         say("machines are working here: problems are checked again before they are reported", sys.stderr)
     check = Check(scene, has_frontier, reporter.repair is None and scene.files.get(LOCK) is not None)
     sums = totals(read_counters(scene.files))
-    about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["refusals"]).total()
+    about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["reasons"]).total()
     reporter.report(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
     reporter.report(check.of_links())
     ended = sum(heartbeat.mark == END for heartbeat in filter(None, map(Heartbeat.of, scene.files.names("workers"))))

@@ -6,6 +6,7 @@ process. The parent touches nothing on the mount, and watches the child's heartb
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -15,21 +16,47 @@ import time
 import traceback
 from _thread import interrupt_main
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from crawler import errors
+from crawler.commands.arguments import DURATION, Add
 from crawler.commands.doctor import alone, between, speed
 from crawler.commands.doctor.kinds import SLOW, UNFIT, Finding, Mount, find_mount
 from crawler.commands.doctor.pairing import BUSY, Pairing
 from crawler.errors import CrawlerError, DiskFull, StoreError
+from crawler.terminal import say
 
 HANG_TIMEOUT = 45  # seconds without a heartbeat of the tests
 TESTS_TIMEOUT = 600  # seconds for all tests, besides --wait
 
 Send = Callable[..., None]
+
+
+def commands(add: Add) -> None:
+    """Add `crawler doctor`."""
+    made = add("doctor", run, "crawler doctor /mnt/shared/crawl, on two machines at once")
+    made.add_argument("--json", action="store_true", help="one line of JSON per promise")
+    made.add_argument(
+        "--wait", type=DURATION, default=30.0, metavar="TIME", help="how long to wait for another machine (default 30s)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """`crawler doctor`."""
+    findings = []
+    with closing(examine(options.store, options.wait)) as told:
+        for found in told:
+            if isinstance(found, str):
+                say(found, sys.stderr)
+                continue
+            findings.append(found)
+            say(json.dumps(asdict(found)) if options.json else as_line(found))
+    if not options.json:
+        say(verdict(findings))
+    return exit_code(findings)
 
 
 def examine(root: Path, wait: float) -> Generator[Finding | str, None, None]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from crawler import errors, settings
+from crawler.commands.arguments import Add
 from crawler.commands.export.formats import FORMATS, Columns, Format, Row
 from crawler.commands.export.output import SQLITE, Output, OutputFile, ending, resolved, trouble
 from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batches, next_since, places, row
@@ -21,7 +22,7 @@ from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
 from crawler.store.store import Store, find_host, open_store
-from crawler.terminal import Add, bar, count, many, say
+from crawler.terminal import bar, count, many, say
 
 WARC = ".warc.gz"
 FILES: dict[str, Callable[[Columns], Format]] = {**FORMATS, WARC: Warc}
@@ -49,8 +50,7 @@ class Target(Output, Protocol):
 def commands(add: Add) -> None:
     """Add `export` to the program."""
     example = "crawler export /mnt/shared/crawl pages.parquet --host example.org"
-    help = "write pages to a file or a database, one row per page"
-    _flags(add("export", help, run, example))
+    _flags(add("export", run, example))
 
 
 def _flags(made: ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler import errors, settings
+from crawler.commands.arguments import WHOLE, Add
 from crawler.commands.browse import find_page
 from crawler.commands.export.formats import FORMATS
 from crawler.commands.export.output import SQLITE, open_output, resolved
@@ -21,7 +22,7 @@ from crawler.commands.extract.pool import GIVE_UP_AFTER, LostPage, Part, ReaderP
 from crawler.commands.extract.rules import ExtractRules
 from crawler.errors import UsageError
 from crawler.store.store import Store, open_store
-from crawler.terminal import Add, bar, count, flag, many, say
+from crawler.terminal import bar, count, many, say
 from crawler.web import urls
 from crawler.web.text import printable
 
@@ -31,7 +32,7 @@ MAX_SHOWN_ROWS = 20  # of a page, by --try
 def commands(add: Add) -> None:
     """`crawler extract`."""
     example = "crawler extract /mnt/shared/crawl complaints.yaml complaints.csv"
-    made = add("extract", "extract data from stored pages by rules, without new requests", run, example)
+    made = add("extract", run, example)
     made.add_argument("rules", type=Path, metavar="RULES.yaml", help="says which pages, rows and columns")
     endings = " ".join((*FORMATS, SQLITE))
     made.add_argument("out", nargs="?", metavar="OUT", help=f"the file to write ({endings})")
@@ -40,7 +41,7 @@ def commands(add: Add) -> None:
     made.add_argument(
         "-j",
         "--workers",
-        type=flag(settings.whole(1, 1024)),
+        type=WHOLE,
         default=os.cpu_count() or 1,
         metavar="N",
         help="processes (default: cores)",

@@ -81,7 +81,7 @@ class App:
         self._tables: dict[str, Callable[[Query], Facts]] = {
             "/api/hosts": views.hosts,
             "/api/host": views.host,
-            "/api/refusals": views.refusals,
+            "/api/failures": views.failures,
             "/api/page": views.page,
             "/api/settings": views.settings,
         }

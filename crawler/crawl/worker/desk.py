@@ -190,14 +190,7 @@ class Desk:
         """Hand a task over to be retried when it is due."""
         self.frontier.hand_over([task])
         self.count("retries")
-        facts = {
-            "event": "retry",
-            "url": task.url,
-            "reason": failure.reason,
-            "detail": failure.detail,
-            "attempt": task.attempt,
-        }
-        log.log(self._level(task), "will retry: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+        self._log_failure(task, failure, "retry", "will retry", attempt=task.attempt)
 
     def drop(self, task: Task) -> None:
         """Remove a robots or retry task that is done; it leaves no record."""
@@ -217,8 +210,7 @@ class Desk:
         self.table.settle([task], kept=False, links=False)
         kind = reasons.kind(failure.reason)
         self.count(kind)
-        facts = {"event": kind, "url": task.url, "reason": failure.reason, "detail": failure.detail}
-        log.log(self._level(task), "%s: %s (%s %s)", kind, task.url, failure.reason, failure.detail, extra=facts)
+        self._log_failure(task, failure, kind, kind)
 
     def retry(self, task: Task, url: str, failure: dict[str, Any] | None) -> None:
         """Remove a URL's failure record and queue it again; the retry task stays until that is done."""
@@ -229,12 +221,13 @@ class Desk:
             self.frontier.ask_again(Task(url, task.depth, via=task.via))
         self.drop(task)
 
-    def _level(self, task: Task) -> int:
-        """Return the log level for a failed task: a warning for the first seeds that fail before any page is stored."""
-        if task.depth or self._counters["pages"] or self._seed_warnings >= MAX_SEED_WARNINGS:
-            return logging.INFO
-        self._seed_warnings += 1
-        return logging.WARNING
+    def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
+        """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
+        is_warning = not (task.depth or self._counters["pages"] or self._seed_warnings >= MAX_SEED_WARNINGS)
+        self._seed_warnings += is_warning
+        fields |= {"event": event, "url": task.url, "reason": failure.reason, "detail": failure.detail}
+        level = logging.WARNING if is_warning else logging.INFO
+        log.log(level, "%s: %s (%s %s)", prefix, task.url, failure.reason, failure.detail, extra=fields)
 
     def retry_until_store_answers(
         self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
@@ -394,15 +387,15 @@ class Desk:
             "started": utc(self._born),
             "when": utc(time.time()),
             **{name: self._counters[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
-            "refusals": failures,
+            "reasons": failures,
             "rate": rate,
             "waiting": self.table.waiting,
             "in_flight": self.table.taken,
-            "cut": self.table.cut,
+            "skipped": self.table.cut,
             "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
-            "wants": {kind: pause.reason for kind, pause in list(self._pauses.items())},
-            "unheeded": self.scoreboard.ignored_settings,
+            "blocked": {kind: pause.reason for kind, pause in list(self._pauses.items())},
+            "ignored_settings": self.scoreboard.ignored_settings,
             "minutes": minutes,
             **survey,
         }

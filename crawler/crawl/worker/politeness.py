@@ -32,7 +32,7 @@ def next_pace(strain: float, response: Fetched | Failure, delay: float, now: flo
     # Capped at the longest wait: a host that has recovered must not need hours to be back at its pace.
     most = max(math.log2(MAX_BACKOFF / first), 0.0)
     strain = min(max(strain + _strain_of(response), 0.0), most)
-    wait = first * 2**strain * (1 + dice / 4) if strain else delay
+    wait = min(first * 2**strain, MAX_BACKOFF) * (1 + dice / 4) if strain else delay
     if isinstance(response, Failure) and response.retry_after:
         wait = max(wait, response.retry_after)
     return Pace(strain, now + wait)
@@ -45,6 +45,6 @@ def _strain_of(response: Fetched | Failure) -> float:
     return 1.0 if response.reason in STRAINED else MILD_STRAIN
 
 
-def retry_after(attempt: int, first: float, wanted: float | None, dice: float) -> float:
+def retry_after(attempt: int, first: float, header: float | None, dice: float) -> float:
     """Return the seconds until a URL is retried after its (attempt + 1)-th failure."""
-    return float(max(first * 2**attempt * (1 + dice / 4), wanted or 0.0))
+    return float(max(first * 2**attempt * (1 + dice / 4), header or 0.0))

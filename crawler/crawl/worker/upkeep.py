@@ -113,13 +113,8 @@ class Upkeep(Desk):
     def _poll_neighbours(self, now: float) -> None:
         """If few tasks wait, read our inbox at once after another worker of this machine has handed tasks over."""
         sent = self.scoreboard.total("sent") - self.scoreboard.get(self.row, "sent")
-        needs_tasks = self.table.waiting < 2 * self.threads
-        if (
-            sent != self._sent_seen
-            and needs_tasks
-            and now - self._neighbours_polled > IDLE_FLUSH_INTERVAL
-            and not self.outcome
-        ):
+        is_due = now - self._neighbours_polled > IDLE_FLUSH_INTERVAL and not self.outcome
+        if sent != self._sent_seen and is_due and self.table.waiting < 2 * self.threads:
             self._sent_seen, self._neighbours_polled = sent, now
             self.frontier.read_inboxes(sorted(self.frontier.owned)[:1], fresh=True)
 
@@ -286,9 +281,8 @@ class Upkeep(Desk):
             self.outcome = LIMIT
         if self.error or self.outcome in (OVER, MARKED_DEAD):
             return True
-        if self.outcome and any(
-            p.blocked_since and now - p.blocked_since > STOP_TIMEOUT for p in self._pauses.values()
-        ):
+        blocked = [pause.blocked_since for pause in self._pauses.values() if pause.blocked_since]
+        if self.outcome and blocked and now - min(blocked) > STOP_TIMEOUT:
             return True  # the store does not recover: what is in flight stays in the frontier
         return self.outcome is not None and not self.table.taken and not self._done
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crawler.crawl.worker.politeness import MAX_BACKOFF, MIN_BACKOFF, RECOVERY, STRAINED, next_pace, retry_after
@@ -92,6 +92,7 @@ def test_retry_after_is_obeyed_but_never_shortens_the_wait() -> None:
 
 @settings(deadline=None)
 @given(st.lists(RESPONSES, max_size=40), st.floats(0, 5000), st.floats(0, 1))
+@example([failure("timeout")] * 40, 406.9500483870964, 1.0)  # 2**log2(x) may be a little more than x
 def test_no_history_gives_a_wait_below_the_delay_or_beyond_the_longest(
     responses: list[Fetched | Failure], delay: float, dice: float
 ) -> None:
