@@ -5,7 +5,6 @@ Also how seeds are added while machines run.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,36 +93,10 @@ def describe_machines(store: Store, settings: Settings) -> str:
     return who if count else f"{who}; `crawler run {store.root}` resumes the crawl"
 
 
-def check_root(root: Path, command: str) -> None:
-    """Say what is missing if a URL stands in the place of the store."""
-    if str(root).startswith(("http:/", "https:/")):
-        url = _hidden(str(root).replace(":/", "://", 1))
-        raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
-
-
-def normalize_seed(seed: str, tracking: Sequence[str]) -> str:
-    """A URL that the user gave, in its one spelling."""
-    normalized = urls.normalize(seed, tracking=tracking)
-    if normalized is None:
-        shown = _hidden(seed)
-        hint = (
-            f"did you mean https://{shown}?"
-            if urls.normalize(f"https://{seed}") and "://" not in seed
-            else "it must be http or https"
-        )
-        raise UsageError(f"{shown!r} is not a URL that can be crawled; {hint}")
-    return normalized
-
-
 def _normalized(seeds: Sequence[str], settings: Settings) -> list[str]:
     """Return the seeds as normalized URLs, without duplicates."""
     normalized = (urls.normalize_again(seed, settings.tracking) for seed in seeds)
     return list(dict.fromkeys(filter(None, normalized)))
-
-
-def _hidden(seed: str) -> str:
-    """What a user gave for a URL, without what may be a password: all before an @ in a part of it."""
-    return re.sub(r"[^\s/\\?#]+", lambda part: ("***@" if "@" in part[0] else "") + part[0].rpartition("@")[2], seed)
 
 
 def _is_new(root: Path, store: Store) -> bool:

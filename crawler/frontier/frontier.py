@@ -25,7 +25,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 
 LOT = 10_000  # lines in a batch at most: what a reader holds in memory, and reads before it does other things
 MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one

@@ -21,7 +21,7 @@ from crawler.settings import Settings
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.web import addresses, urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 from crawler.web.traps import TRAPS, trap
 
 LEVELS = 3  # of sitemaps that name sitemaps

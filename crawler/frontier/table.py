@@ -6,17 +6,19 @@ private to its worker and gone when it ends: the shard's batches make it again. 
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from crawler.frontier.recent import RecentRequests
 from crawler.frontier.task import Task
 from crawler.web import urls
+
+if TYPE_CHECKING:
+    import sqlite3
 
 # Of a task. Held: its shard is being given back; cut: it was left out by a setting that may be edited.
 WAITING, LATER, TAKEN, HELD, SETTLED, CUT = range(6)
@@ -111,6 +113,8 @@ class Table:
         self._serial = 0
         self._lately = RecentRequests()
         # The empty name is a temporary database: on disk when it grows, and gone with the process.
+        import sqlite3  # here, because commands that only look at a store need no table
+
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)
 

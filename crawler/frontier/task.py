@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from crawler.web import urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 
 BY_WAY_OF = "by way of"  # before the target in the detail of a redirect loop
 

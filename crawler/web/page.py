@@ -67,5 +67,6 @@ class Unreadable(Exception):
     """What came is not what a parser reads: no page, no sitemap. The worker makes the refusal `unreadable` of it."""
 
 
+PRIORITY = 5  # of a URL, in tenths, where no sitemap says otherwise: the default of the sitemap protocol
 LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
 FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too

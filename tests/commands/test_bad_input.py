@@ -41,11 +41,11 @@ def store(crawled: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("seed", "hint"),
     [
-        ("example.org", "https://example.org"),
-        ("ftp://example.org/", "http or https"),
-        ("http://", "http or https"),
-        ("http://../", "http or https"),
-        ("nonsense here", "http or https"),
+        ("example.org", "not a valid URL (no scheme); did you mean https://example.org/?"),
+        ("ftp://example.org/", "its scheme is ftp; only http and https"),
+        ("http://", "its host or port is not valid"),
+        ("http://../", "its host is not a valid name"),
+        ("nonsense here", "it has no scheme, such as https://"),
     ],
 )
 def test_what_is_not_a_url_is_named_and_nothing_is_made(tmp_path: Path, seed: str, hint: str) -> None:
@@ -232,10 +232,11 @@ def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welc
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        (["--dpeth", "3"], "--dpeth"),
+        (["--dpeth", "3"], "unknown option --dpeth; did you mean --depth?"),
+        (["--frobnicate"], "unknown option --frobnicate; `crawler run --help` lists"),
         (["--depth", "-1"], "-1"),
         (["--depth", "much"], "'much'"),
-        (["-s", "dpeth=3"], "did you mean 'depth'"),
+        (["-s", "dpeth=3"], "unknown setting 'dpeth' in --set; did you mean 'depth'?"),
         (["-s", "depth"], "KEY=VALUE"),
         (["--time-limit", "soon"], "'soon'"),
         (["--max-size", "10X"], "'10X'"),
@@ -260,8 +261,13 @@ def test_a_wrong_flag_is_named_and_nothing_is_made(tmp_path: Path, flags: list[s
 
 
 def test_an_unknown_command_is_a_question_of_usage() -> None:
-    assert "crawl" in complaint("crawl", "x", code=USAGE)
-    complaint(code=USAGE)
+    assert "unknown command 'statsu'; did you mean 'status'?" in complaint("statsu", "x", code=USAGE)
+    assert "unknown command 'x'; `crawler help` lists" in complaint("x", code=USAGE)
+    assert "unknown option --verison; did you mean --version?" in complaint("--verison", code=USAGE)
+
+
+def test_an_argument_that_a_command_does_not_take_is_named(tmp_path: Path) -> None:
+    assert "unexpected argument 'more'" in complaint("status", str(tmp_path), "more", code=USAGE)
 
 
 def test_settings_may_come_from_a_file_and_flags_count_more(tmp_path: Path) -> None:

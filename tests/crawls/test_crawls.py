@@ -14,6 +14,7 @@ from crawler.commands.demo.server import asked_twice, gaps
 from crawler.commands.demo.web import DemoWeb, FlatWeb, Site, TreeWeb
 from crawler.commands.status import status
 from crawler.store.store import Store
+from crawler.web.reasons import KINDS, kind
 
 
 def test_every_reachable_page_is_there_once_with_its_whole_html(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_max_per_host_is_kept_to_the_page_and_what_is_cut_is_counted(tmp_path: P
         w.crawl("--max-per-host", "4")
         kept = {folder.name: len(list(folder.iterdir())) for folder in (w.root / "links").iterdir()}
         assert {count for host, count in kept.items() if host.startswith("flat-")} == {4}
-        assert w.status()["cut"] > 0
+        assert w.status()["skipped"] > 0
         assert w.waiting() == []
 
 
@@ -271,7 +272,8 @@ def test_status_tells_pages_failures_waiting_workers_and_busiest_hosts(tmp_path:
         assert found["pages"] == len(expected.pages)
         assert found["redirects"] == len(expected.redirects)
         reasons = list(expected.refused.values())
-        assert found["refusals"] == {reason: reasons.count(reason) for reason in set(reasons)}
+        assert found["reasons"] == {reason: reasons.count(reason) for reason in set(reasons)}
+        assert {name: found[name] for name in KINDS} == {name: [*map(kind, reasons)].count(name) for name in KINDS}
         assert found["waiting"] == 0
         host, pages = next(iter(found["busiest"].items()))
         assert pages == len(list((w.root / "htmls" / host).iterdir()))

@@ -41,7 +41,7 @@ from crawler.fleet.heartbeats import read_counters
 from crawler.store.mount import Files
 
 WORKERS, THREADS = 2, 4  # as in world.QUICK
-IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not done: README, "The life of a URL"
+IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not done: manual/life-of-a-url.md
 
 
 def records(w: World) -> list[Path]:

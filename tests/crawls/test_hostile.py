@@ -16,7 +16,7 @@ from lab.hostile import ENDINGS, PLAYS, Server, whole
 from lab.world import COMMAND, end, wait_for, workers_of
 
 THREADS, MAX_SIZE = 16, 10 << 20
-# What the README says a worker needs at most: a body for each request slot, the texts of one large page, and its tree.
+# What manual/security.md says a worker needs at most: a body for each request, the texts of one large page, its tree.
 BOUND = (THREADS + 20) * MAX_SIZE + (400 << 20)
 
 REDIRECTS = {

@@ -583,7 +583,7 @@ def test_what_traps_have_cut_is_counted_by_rule_and_a_session_id_only_falls_away
         w.crawl("--no-robots")
         assert w.asked() == ["a.example/", "a.example/p"]
         assert w.status()["traps"] == {"repeat": 3, "session": 2, "calendar": 1, "long": 1}
-        assert "cut                  5   repeat 3, calendar 1, long 1, session 2 (only the id)" in crawler(
+        assert "skipped              5   repeat 3, calendar 1, long 1, session 2 (only the id)" in crawler(
             "status", str(w.root)
         )
         (record,) = (record for record in w.records() if record["url"] == "http://a.example/")

@@ -148,13 +148,13 @@ def test_what_cannot_change_is_named_and_a_wrong_edit_is_ignored_until_it_is_rig
         ignored = wait_for_line(process, "cannot change")
         assert "shards cannot change once the store exists, depth cannot change while machines run" in ignored
         assert "still uses depth null, shards 64" in ignored
-        wait_for(lambda: any("depth" in found["unheeded"] for found in counters(w)))
+        wait_for(lambda: any("depth" in found["ignored_settings"] for found in counters(w)))
         assert "depth cannot change while machines run" in crawler("status", str(w.root))
         path.write_text(good.replace("\ndelay: 0.2", "\ndelay: [0.1"))
         said = wait_for_line(process, "ignoring")
         assert said.startswith("ignoring an edit: crawl.yaml is not valid YAML: ")
-        wait_for(lambda: any("YAML" in found["unheeded"] for found in counters(w)))
-        assert len(w.status()["unheeded"]) == 1, "status works all the same, and says it"
+        wait_for(lambda: any("YAML" in found["ignored_settings"] for found in counters(w)))
+        assert len(w.status()["ignored_settings"]) == 1, "status works all the same, and says it"
         assert "paused; 1 machine stops" in crawler("pause", str(w.root))
         assert "1 machine goes on" in crawler("resume", str(w.root))
         path.write_text(good.replace("\ntime_limit: null", "\ntime_limit: 1s"))
@@ -212,7 +212,7 @@ def test_a_url_that_is_given_and_excluded_is_said_not_to_be_requested(tmp_path: 
         assert f"warning: {A}/x will not be requested: an exclude pattern in crawl.yaml matches" in printed
         assert w.urls() == {f"{A}/"}
         assert "will not be requested" in crawler("add", str(w.root), f"{A}/y/x", f"{A}/z")
-        assert re.search(r"^cut +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
+        assert re.search(r"^skipped +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
 
 
 # ---- what is made of an edit

@@ -28,7 +28,7 @@ from lab.world import LONG
 from crawler import __version__, errors, settings
 from crawler.commands import main
 from crawler.commands import run as crawl
-from crawler.crawl.start import normalize_seed
+from crawler.commands.arguments import normalize_seed
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))

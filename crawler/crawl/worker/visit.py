@@ -33,9 +33,8 @@ from crawler.settings import Settings, delay_for, fetch_options
 from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
-from crawler.web.page import REDIRECTS, Failure, Fetched
+from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, token
-from crawler.web.sitemap import PRIORITY
 
 NO_DESCRIPTOR = {"dns", "connect", "tls", "timeout"}  # reasons that a lack of file descriptors may look like
 LARGE_BODY = 100_000  # bytes; parsing may take fifty times as much memory, so larger ones are read one at a time
