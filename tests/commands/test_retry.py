@@ -144,7 +144,7 @@ def test_refusals_are_chosen_by_reason_host_and_age(
     resting: StoreWriter, args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["retry", str(resting.root), *args]) == 0
-    assert f"will be requested again: {expected}; nobody" in capsys.readouterr().out
+    assert f"will be requested again: {expected}; no machine" in capsys.readouterr().out
 
 
 def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: StoreWriter) -> None:
