@@ -45,7 +45,7 @@ def pause(store: Store) -> str:
         return f"{store.root} is paused already; `crawler resume {store.root}` resumes it"
     count = _at_work(store)
     if not count:
-        return f"paused; nobody is at work, and `crawler run {store.root}` will wait for `crawler resume {store.root}`"
+        return f"paused; no machine is running; `crawler run {store.root}` will wait for `crawler resume {store.root}`"
     verb = "stops" if count == 1 else "stop"
     return f"paused; {many(count, 'machine')} {verb} requesting within seconds; `crawler resume {store.root}` resumes"
 
@@ -56,7 +56,7 @@ def resume(store: Store) -> str:
         return f"{store.root} is not paused"
     count = _at_work(store)
     if not count:
-        return f"no longer paused; nobody is at work, and `crawler run {store.root}` resumes"
+        return f"no longer paused; no machine is running; `crawler run {store.root}` resumes the crawl"
     return f"no longer paused; {many(count, 'machine')} {'resumes' if count == 1 else 'resume'} within seconds"
 
 
@@ -96,7 +96,7 @@ def stop(store: Store, show: Show) -> bool:
     for id in {machine["id"] for machine in told} | set(announced(store.files)):
         _tell(store.files, id)
     if not told:
-        show(f"nobody is at work on {store.root}; there is nothing to stop")
+        show(f"no machine is running on {store.root}; there is nothing to stop")
         return True
     show(f"told {many(len(told), 'machine')} to stop: {_named(told)}")
     awaited = [machine for machine in told if machine["state"] != SILENT]
@@ -104,7 +104,7 @@ def stop(store: Store, show: Show) -> bool:
     ended = len(awaited) - len(late)
     if ended:
         verb = "has" if ended == 1 else "have"
-        show(f"{many(ended, 'machine')} {verb} stopped cleanly; `crawler run {store.root}` resumes")
+        show(f"{many(ended, 'machine')} {verb} stopped cleanly; `crawler run {store.root}` resumes the crawl")
     for machine in told:
         if machine["state"] == SILENT:
             show(f"{_name(machine)} is silent: if it is dead, others take over; if it recovers, it stops")

@@ -124,7 +124,7 @@ def resting(tmp_path: Path) -> Path:
 
 
 def test_with_nobody_at_work_there_is_nothing_to_stop(resting: Path) -> None:
-    assert "nobody is at work" in crawler("stop", str(resting))
+    assert "no machine is running" in crawler("stop", str(resting))
     assert list((resting / "workers").iterdir()) == []
 
 
@@ -187,7 +187,7 @@ def test_a_paused_machine_obeys_stop_and_ctrl_c(tmp_path: Path) -> None:
         assert "told 1 machine to stop" in told(w, "stop")
         end(running[1], 3, LONG)
         assert words(w) == {"pause"}
-        assert "nobody is at work" in told(w, "resume")
+        assert "no machine is running" in told(w, "resume")
         assert words(w) == set()
 
 

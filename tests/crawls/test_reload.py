@@ -156,7 +156,7 @@ def test_what_cannot_change_is_named_and_a_wrong_edit_is_ignored_until_it_is_rig
         wait_for(lambda: any("YAML" in found["ignored_settings"] for found in counters(w)))
         assert len(w.status()["ignored_settings"]) == 1, "status works all the same, and says it"
         assert "paused; 1 machine stops" in crawler("pause", str(w.root))
-        assert "1 machine goes on" in crawler("resume", str(w.root))
+        assert "1 machine resumes" in crawler("resume", str(w.root))
         path.write_text(good.replace("\ntime_limit: null", "\ntime_limit: 1s"))
         printed = end(process, 4)
         assert "crawl.yaml was edited: time_limit null -> 1; delay 0.25 -> 0.2\n" in printed

@@ -304,7 +304,7 @@ def test_failures_of_many_threads_are_all_counted(setup: Callable[..., Setup]) -
             list(pool.map(lambda task: mine.upkeep.put_failure(task, Failure(task.url, "dns")), tasks))
     finally:
         sys.setswitchinterval(before)
-    assert mine.upkeep.counters()["refusals"] == {"dns": 400}
+    assert mine.upkeep.counters()["reasons"] == {"dns": 400}
     assert mine.scoreboard.get(0, "failed") == 400
     assert len(mine.store.done("a.example")) == 400
 
