@@ -64,9 +64,6 @@ PENDING: set[str] = {
     "crawler/commands/plan.py",
     "crawler/commands/plan_sums.py",
     "crawler/commands/serve/http.py",
-    "crawler/fleet/control.py",
-    "crawler/store/mount.py",
-    "crawler/store/store.py",
 }
 
 
