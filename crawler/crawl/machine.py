@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
-import os
 import re
 import resource
 import secrets
@@ -23,6 +21,7 @@ from types import FrameType
 from typing import TypeVar
 
 from crawler import errors
+from crawler.crawl import child
 from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
@@ -43,14 +42,12 @@ from crawler.web.page import Failure
 MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
-PR_SET_PDEATHSIG = 1
 M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one per thread, a worker used half as much memory again
 RESUMED = {
     STORE_AWAY: "the store responds again",
     SPACE: "the store has space again",
     DESCRIPTORS: "files can be opened again",
 }
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +70,7 @@ class Machine:
         self.plan = plan
         self.settings = settings
         self.id = plan.id
-        self._context = multiprocessing.get_context("spawn")  # forking after threads or TLS have started is unsafe
-        self.scoreboard = Scoreboard(self._context, plan.workers, plan.threads)
-        # One pool per worker: a dead process breaks its whole pool, which would take healthy workers along.
+        self.scoreboard = Scoreboard(child.CONTEXT, plan.workers, plan.threads)
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
@@ -97,7 +92,7 @@ class Machine:
     def run(self) -> int:
         """Run to the end and return the exit code."""
         # Never restored: a second Ctrl-C after the end must not change the exit code.
-        for number in SIGNALS:
+        for number in child.SIGNALS:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         try:
@@ -120,13 +115,8 @@ class Machine:
         return self._exit_code()
 
     def _start(self, row: int) -> None:
-        args = (os.getpid(), self.scoreboard, self.plan.logs)
-        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=init_worker, initargs=args)
-        self._pools[row] = pool
-        # Blocked, because Ctrl-C would kill a worker that is only starting; it unblocks them when it is ready.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        self._work[pool.submit(work, str(self.plan.root), row, self.id, self.settings)] = row
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        pool = self._pools[row] = child.make_pool(init_worker, self.scoreboard, self.plan.logs)
+        self._work[child.submit(pool, work, str(self.plan.root), row, self.id, self.settings)] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -257,20 +247,13 @@ _scoreboard: Scoreboard | None = None
 Result = TypeVar("Result")
 
 
-def init_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
-    """Set up a pool process as a worker: it dies with the supervisor, and leaves signals to it."""
+def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
+    """Set up a pool's process as a worker."""
     global _scoreboard
     _scoreboard = scoreboard
-    with suppress(OSError, AttributeError):  # not Linux: the checks of the parent's id below and in upkeep must do
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
-    if os.getppid() != parent:
-        os._exit(errors.STOPPED)
     raise_limits()
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     logs.begin()
 
 

@@ -101,7 +101,7 @@ def is_id(text: object) -> bool:
 def look(files: Files, settings: Settings, again: bool = True, memory: Memory | None = None) -> Members:
     """Return who is there; `again` looks twice if a worker seems silent, which takes about a heartbeat."""
     memory = memory or Memory()
-    clock = _clock(files)
+    clock = store_time(files)
     counters = read_counters(files, memory.counters)
     ages = [memory.age(files, found["heartbeat"], clock) for found in counters]
     workers = [_worker(found, age, settings.dead_after) for found, age in zip(counters, ages, strict=True)]
@@ -133,10 +133,11 @@ def find(files: Files, settings: Settings, id: str) -> Facts:
     return worker
 
 
-def _clock(files: Files) -> float:
+def store_time(files: Files) -> float:
+    """Return the time by the store's clock, or by ours where the store is read-only."""
     with suppress(StoreError):
         return files.clock("workers")
-    return time.time()  # a store that we may only read
+    return time.time()
 
 
 def _worker(found: Facts, age: float, dead_after: float) -> Facts:

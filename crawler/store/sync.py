@@ -6,7 +6,9 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+
+from crawler.store.mountinfo import read_mounts
 
 # syncfs(2), and the file systems on which it is enough: on a network mount it does not reach the server's disk.
 SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
@@ -14,8 +16,11 @@ SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
 
 
 def one_call_syncs_all(root: str) -> bool:
-    """Tell whether one call syncs everything written below a folder."""
-    return SYNC is not None and _kind_of_disk(os.stat(root).st_dev) in SYNCED_AS_ONE
+    """Whether one call syncs all that was written below a folder."""
+    device = os.stat(root).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kind = next((mount.kind for mount in read_mounts() if mount.device == number), "")
+    return SYNC is not None and kind in SYNCED_AS_ONE
 
 
 def sync_all(root: str) -> None:
@@ -43,14 +48,3 @@ def _opened(folder: str) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _kind_of_disk(device: int) -> str:
-    """The kind of file system on a disk of this machine, as the kernel names it; "" if it is on none."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-        for line in mounts:
-            before, _, after = line.partition(" - ")
-            if before.split(" ")[2] == wanted:
-                return after.partition(" ")[0]
-    return ""

@@ -52,15 +52,15 @@ def test_what_the_real_program_has_crawled_is_sound(crawled_once: Path) -> None:
     found, summary = check(crawled_once)
     assert found == []
     assert summary["records"] > 60
-    assert summary["refusals"] > 5
-    assert crawler("check", str(crawled_once)).startswith("sound; 8 hosts, ")
+    assert summary["failure_records"] > 5
+    assert crawler("check", str(crawled_once)).startswith("no problems; 8 hosts, ")
 
 
 def test_a_bar_moves_through_both_halves_on_a_terminal(crawled_once: Path) -> None:
     said = on_a_terminal("check", str(crawled_once))
-    for what in ("checking", "what waits", "links"):
+    for what in ("checking", "frontier", "links"):
         assert f"{what}: " in said
-    assert "sound; 8 hosts, " in said
+    assert "no problems; 8 hosts, " in said
 
 
 @pytest.fixture
@@ -72,14 +72,17 @@ def empty(tmp_path: Path) -> Path:
 
 
 def test_a_store_in_which_nothing_was_crawled_is_sound(empty: Path) -> None:
-    assert check(empty) == ([], {"hosts": 0, "records": 0, "refusals": 0, "problems": 0, "repaired": 0, "harmless": {}})
+    assert check(empty) == (
+        [],
+        {"hosts": 0, "records": 0, "failure_records": 0, "problems": 0, "repaired": 0, "harmless": {}},
+    )
     assert check(empty, "--repair")[0] == []
 
 
 def test_a_finding_is_one_line_whatever_its_name(empty: Path) -> None:
     (empty / "links" / "two\nlines \x1b[31m").mkdir()
     said = crawler("check", str(empty), code=1).splitlines()
-    assert [line.partition(" ")[0] for line in said] == ["strange", "1"]
+    assert [line.partition(" ")[0] for line in said] == ["unexpected", "1"]
     assert "two\ufffdlines \ufffd[31m" in said[0]
 
 
@@ -87,7 +90,7 @@ def test_a_file_in_the_place_of_a_shard_is_moved_and_the_frontier_made_again(emp
     shutil.rmtree(empty / "frontier" / "001")
     (empty / "frontier" / "001").write_text("no folder")
     found, _ = check(empty, "--repair")
-    assert kinds(found) == {"frontier/001": "strange", "frontier": "frontier"}
+    assert kinds(found) == {"frontier/001": "unexpected", "frontier": "frontier"}
     assert (empty / "frontier" / "001").is_dir()
     assert check(empty)[0] == []
 
@@ -105,7 +108,7 @@ class Vandal:
         self.done: dict[str, str] = {}
         expected = w.web.expected()
         pages = sorted(url for url, fact in expected.pages.items() if url not in w.web.seeds())
-        self.pages, self.refused = iter(pages), iter(sorted(expected.refused))
+        self.pages, self.refused = iter(pages), iter(sorted(expected.failures))
 
     def damage(self) -> None:
         for way in (self.records, self.htmls, self.names, self.temporaries, self.frontier, self.shards):
@@ -140,12 +143,12 @@ class Vandal:
             self.expect("half-html", self.place("links", half))
             os.truncate(self.root / self.place("htmls", half), size)
         stray = next(self.pages)
-        self.expect("stray-html", f"htmls/{urls.host(stray)}/{'e' * 24}").write_text("nobody's")
+        self.expect("orphan-html", f"htmls/{urls.host(stray)}/{'e' * 24}").write_text("nobody's")
 
     def names(self) -> None:
         host = urls.host(next(self.pages))
         for path in (f"links/{host}/notes.txt", "links/No Host", "robots/-", "workers/hello", "shards/7", "frontier/9"):
-            self.expect("strange", path).write_text("strange")
+            self.expect("unexpected", path).write_text("unexpected")
         for path in (
             f"errs/{host}/{'d' * 24}",
             f"htmls/{host}/{'b' * 24}",
@@ -153,11 +156,11 @@ class Vandal:
             "seeds/a",
             "frontier/003/b.1",
         ):
-            self.expect("strange", path).mkdir()
-        self.expect("strange", "htmls/b.example").symlink_to("/")
-        self.expect("strange", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
-        self.expect("strange", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
-        self.expect("word", "workers/00000001.stop").write_text("")
+            self.expect("unexpected", path).mkdir()
+        self.expect("unexpected", "htmls/b.example").symlink_to("/")
+        self.expect("unexpected", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
+        self.expect("unexpected", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
+        self.expect("control", "workers/00000001.stop").write_text("")
         make_old(self.root / "workers" / "00000001.stop")
 
     def temporaries(self) -> None:
@@ -191,8 +194,8 @@ def test_every_damage_is_named_and_mended_and_the_crawl_goes_on_to_the_whole_cor
         found, summary = check(w.root, code=1)
         assert kinds(found) == vandal.done
         assert Counter(vandal.done.values()).keys() == KINDS.keys() - {"frontier"}
-        young, waits = "temporary files that somebody may be writing", "htmls of URLs that wait"
-        assert summary["harmless"] == {young: 1, waits: 1, "lines of settled URLs in batches": 1}
+        young, waits = "temporary files that may be in use", "htmls of URLs that wait"
+        assert summary["harmless"] == {young: 1, waits: 1, "tasks in batches whose URLs are done": 1}
         assert all(finding["repair"] == KINDS[finding["kind"]] and not finding["repaired"] for finding in found)
         lines = crawler("check", str(w.root), code=1).splitlines()
         assert any(line.startswith("no-html     links/") and "(--repair: the record is moved" in line for line in lines)
@@ -239,7 +242,7 @@ def test_a_store_in_use_gives_no_false_alarm_and_is_not_repaired(tmp_path: Path)
             w.until(pages)
             assert check(w.root)[0] == []
         refused = crawler("check", str(w.root), "--repair", code=5)
-        assert f"machines are at work on {w.root}, or died less than a minute ago; `crawler stop" in refused
+        assert f"machines are working on {w.root}, or died less than a minute ago; run `crawler stop" in refused
         assert not (w.root / "frontier" / ".rehydrating").exists()
         assert all(process.poll() is None for process in running), "it was in use all the while"
         for process in running:
@@ -278,7 +281,7 @@ def test_after_a_kill_there_is_nothing_worse_than_temporary_files(tmp_path: Path
         process.communicate()
         found, summary = check(w.root, code=int(any_temporary(w.root)))
         assert {finding["kind"] for finding in found} <= {"temporary"}
-        assert set(summary["harmless"]) <= {"htmls of URLs that wait", "lines of settled URLs in batches"}
+        assert set(summary["harmless"]) <= {"htmls of URLs that wait", "tasks in batches whose URLs are done"}
         check(w.root, "--repair")
         assert check(w.root)[0] == []
         w.run()
@@ -323,7 +326,7 @@ def many_workers(empty: Path) -> Path:
 
 def test_many_files_of_ended_workers_become_one_and_the_totals_stay(many_workers: Path) -> None:
     before = status(many_workers)
-    assert check(many_workers)[1]["harmless"] == {"files of workers that have ended (--repair makes one of them)": 151}
+    assert check(many_workers)[1]["harmless"] == {"files of workers that have ended (--repair merges them)": 151}
     check(many_workers, "--repair")
     assert len(list((many_workers / "workers").glob("*.end"))) == 1
     assert status(many_workers) == before
@@ -372,7 +375,7 @@ def test_strange_names_cannot_reach_the_terminal(empty: Path) -> None:
     (empty / "links" / "\x1b[2Jx").mkdir()
     os.mkdir(os.fsencode(empty) + b"/links/\xff\xfe")
     said = crawler("check", str(empty), code=1)
-    assert said.count("strange") == 3
+    assert said.count("unexpected") == 3
     assert "\x1b" not in said
     check(empty, "--repair")
     assert check(empty)[0] == []

@@ -20,7 +20,7 @@ from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, worke
 
 from crawler import Store, errors
 from crawler.commands import run
-from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import TreeWeb
 from crawler.crawl.start import begin
 from crawler.crawl.worker.counters import RecentRate
@@ -97,7 +97,7 @@ def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_craw
         hurry(w)
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_a_word_to_a_machine_of_old_does_not_hurt_a_later_run_and_is_removed_in_time(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_pa
             assert "paused: no requests until `crawler resume" in printed
             assert "resumed" in printed
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def beats(w: World) -> dict[str, int]:
@@ -210,7 +210,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
             end(process, seconds=LONG)
         assert w.urls() == set(web.pages)
         assert w.urls("errs") == {web.url("/gone")}
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
         assert w.status()["waiting"] == 2
         w.run()
         assert w.urls() == set(web.pages)
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Pat
         end(process, seconds=LONG)
         w.run()
         assert w.urls() == set(web.pages)
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_what_is_not_a_url_is_not_added(resting: Path) -> None:

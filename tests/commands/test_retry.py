@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lab.world import Answers, World, crawler, html, links, moved, plain, wait_for, world
 
-from crawler.commands.demo.web import Answer
+from crawler.commands.demo.web import WebReply
 from crawler.commands.main import run
 from crawler.crawl.start import begin
 from crawler.fleet.control import withdraw
@@ -24,11 +24,11 @@ from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Failure
 
-DOWN, CLOSED = Answer(500), Answer(403)
+DOWN, CLOSED = WebReply(500), WebReply(403)
 X, GONE = "http://a.example/x", "http://a.example/gone"
 
 
-def site(**more: str | Answer) -> Answers:
+def site(**more: str | WebReply) -> Answers:
     """A page that leads to one that is closed and one that is gone."""
     return Answers({"a.example/": links("/x", "/gone"), "a.example/x": CLOSED, **more})
 
@@ -68,7 +68,7 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
 
 @pytest.mark.fleet
 def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
-    slow = Answer(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
+    slow = WebReply(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
     web = site(**{"b.example/": slow})
     with world(web, tmp_path) as w:
         w.start(*w.web.seeds(), "http://b.example/")  # as long as that takes, the crawl is not over
@@ -144,7 +144,7 @@ def test_refusals_are_chosen_by_reason_host_and_age(
     resting: StoreWriter, args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["retry", str(resting.root), *args]) == 0
-    assert f"will be requested again: {expected}; nobody" in capsys.readouterr().out
+    assert f"will be requested again: {expected}; no machine is running" in capsys.readouterr().out
 
 
 def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: StoreWriter) -> None:

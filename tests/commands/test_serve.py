@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import signal
@@ -13,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from crawler import Store
 from crawler.commands import main
 from crawler.commands.demo.web import TreeWeb
+from crawler.commands.http_server import Reply, listen
 from crawler.commands.serve import http, metrics
-from crawler.commands.serve.http import Asked, Readers, Server, Shared, is_ours
+from crawler.commands.serve.http import Looks, ServeConnection, ServeServer, is_ours
 from crawler.crawl.scoreboard import PAUSES
 from crawler.errors import StoreAway
 from crawler.frontier.waiting import PAUSE, TURN
@@ -130,9 +131,9 @@ def test_a_taken_port_a_strange_address_and_no_store_are_a_sentence_each(empty: 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = crawler("serve", str(empty), "--port", port, code=2)
-    assert said.startswith(f"crawler: port {port} of 127.0.0.1 cannot be had (")
+    assert said.startswith(f"crawler: port {port} of 127.0.0.1 is not available (")
     assert "choose another --port or --bind" in said
-    assert "cannot be had" in crawler("serve", str(empty), "--bind", "256.0.0.1", code=2)
+    assert "is not available" in crawler("serve", str(empty), "--bind", "256.0.0.1", code=2)
     assert "does not exist" in crawler("serve", str(tmp_path / "none"), code=5)
 
 
@@ -146,7 +147,7 @@ def test_it_warns_when_other_machines_can_reach_it(empty: Path) -> None:
     command = [*COMMAND, "serve", str(empty), "--port", "0", "--bind", "0.0.0.0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr
-    assert "whoever reaches" in process.stderr.readline()
+    assert "anyone who can reach" in process.stderr.readline()
     process.terminate()
     process.communicate(timeout=LONG)
 
@@ -475,58 +476,90 @@ def test_a_question_is_looked_up_once_at_a_time_and_again_when_it_is_old() -> No
         looks.append(1)
         return len(looks)
 
-    async def ask() -> None:
-        shared = Shared(Readers())
-        assert set(await asyncio.gather(*(shared.get("now", look, 60) for _ in range(100)))) == {1}
-        assert await shared.get("now", look, 60) == 1
-        assert await shared.get("now", look, 0) == 2
-
-    asyncio.run(ask())
+    shared = Looks()
+    with ThreadPoolExecutor(100) as pool:
+        assert set(pool.map(lambda _: shared.get("now", look, 60), range(100))) == {1}
+    assert shared.get("now", look, 60) == 1
+    assert shared.get("now", look, 0) == 2
 
 
 def test_a_store_that_hangs_is_said_and_does_not_keep_the_program_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "STORE", 0.1)
+    monkeypatch.setattr(http, "STORE_TIMEOUT", 0.1)
     hung = threading.Event()
-
-    async def ask() -> None:
-        shared = Shared(Readers())
-        with pytest.raises(StoreAway, match="has not answered for"):
-            await shared.get("hung", hung.wait, 60)
-        for number in range(http.REMEMBERED - 1):
-            with pytest.raises(StoreAway):
-                monkeypatch.setattr(http, "STORE", 0.0)
-                await shared.get(number, hung.wait, 60)
-        with pytest.raises(StoreAway, match="too many questions"):
-            await shared.get("one more", hung.wait, 60)
-
-    asyncio.run(ask())
+    shared = Looks()
+    with pytest.raises(StoreAway, match="has not answered for"):
+        shared.get("hung", hung.wait, 60)
+    monkeypatch.setattr(http, "STORE_TIMEOUT", 0.0)
+    for number in range(http.MAX_LOOKS - 1):
+        with pytest.raises(StoreAway):
+            shared.get(number, hung.wait, 60)
+    with pytest.raises(StoreAway, match="too many requests"):
+        shared.get("one more", hung.wait, 60)
     hung.set()
 
 
 def test_slow_clients_are_left_and_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "ASKING", 0.2)
-    monkeypatch.setattr(http, "TAKING", 0.2)
+    monkeypatch.setattr(ServeConnection, "head_timeout", 0.2)
+    monkeypatch.setattr(ServeConnection, "send_timeout", 0.2)
 
-    async def give(asked: Asked) -> http.Answer:
-        return http.Answer(200, b"x" * 50_000_000 if asked.path == "/large" else b"small")
+    def respond(path: str, query: dict[str, str]) -> Reply:
+        return Reply(200, (), b"x" * 50_000_000 if path == "/large" else b"small")
 
-    async def ask() -> None:
-        server = await Server(give, frozenset({"a"})).listen("127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        asking, asked = await asyncio.open_connection("127.0.0.1", port)
-        asked.write(b"GET / HT")
-        taking, taken = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-        taken.write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        quick, well = await asyncio.open_connection("127.0.0.1", port)
-        well.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await quick.readuntil(b"small")).startswith(b"HTTP/1.1 200")
-        assert await asking.read() == b""
-        await asyncio.sleep(1)
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await taking.readexactly(50_000_000)
-        server.close()
+    server = ServeServer(listen("127.0.0.1", 0), respond, frozenset({"a"}))
+    server.start()
 
-    asyncio.run(ask())
+    def connect(request: bytes) -> socket.socket:
+        client = socket.create_connection(server.server_address, timeout=LONG)
+        client.sendall(request)
+        return client
+
+    began = time.monotonic()
+    with (
+        connect(b"GET / HT") as asking,
+        connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n") as taking,
+        connect(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") as quick,
+    ):
+        assert read_all(quick).endswith(b"\r\n\r\nsmall")
+        for _ in range(3):  # a byte now and then is no head
+            time.sleep(0.1)
+            with suppress(ConnectionError):
+                asking.sendall(b"T")
+        assert read_all(asking) == b""
+        assert time.monotonic() - began < 5
+        time.sleep(1)
+        assert len(read_all(taking)) < 50_000_000
+    server.close()
+
+
+def read_all(client: socket.socket) -> bytes:
+    """Everything up to the end of the connection."""
+    said = b""
+    with suppress(ConnectionError):
+        while piece := client.recv(1 << 20):
+            said += piece
+    return said
+
+
+def test_more_connections_than_the_limit_are_closed_and_free_ones_are_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ServeServer, "max_connections", 2)
+    server = ServeServer(listen("127.0.0.1", 0), lambda path, query: Reply(200), frozenset())
+    server.start()
+    open_ones = [socket.create_connection(server.server_address, timeout=LONG) for _ in range(2)]
+    with socket.create_connection(server.server_address, timeout=LONG) as one_more:
+        assert read_all(one_more) == b""
+    for client in open_ones:
+        client.close()
+
+    def answered() -> bool:
+        with socket.create_connection(server.server_address, timeout=LONG) as client, suppress(ConnectionError):
+            client.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+            return read_all(client).startswith(b"HTTP/1.1 200 ")
+        return False
+
+    wait_for(answered)
+    server.close()
 
 
 # ---- in a browser

@@ -1,7 +1,4 @@
-"""Plain words: those of the old dialect do not come back into documents, settings, JSON keys and messages.
-
-Code inside crawler/crawl/worker/ is rebuilt next, and may use them until then.
-"""
+"""Plain words: those of the old dialect do not come back into documents, settings, JSON keys and messages."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import reference
 TOP = Path(__file__).parents[2]
 FOLDER = reference.MANUAL.parent
 DOCUMENTS = [TOP / "README.md", TOP / "deploy/README.md", *sorted(reference.MANUAL.glob("*.md"))]
-CODE = sorted(path for path in FOLDER.rglob("*.py") if "worker" not in path.parts)
+CODE = sorted(FOLDER.rglob("*.py"))
 # old word: what to say instead
 OLD = {
     r"pulses?": "heartbeat",
