@@ -24,7 +24,7 @@ MOST = 1e15  # of anything that is counted
 SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 BITS = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
 TIMES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-MORE_THREADS = 64  # visitors of a worker: what is advised where they decide
+MORE_CONCURRENCY = 64  # requests at once per worker: what is advised where they decide
 GIGABIT = 1e9
 CLUSTERS = "a distributed file system (CephFS, Lustre, MooseFS)"
 
@@ -45,14 +45,14 @@ def commands(add: Add) -> None:
     made.add_argument("--pages", type=_count, required=True, metavar="N", help="1e9, 1,000,000 or 1M of them")
     made.add_argument("--hosts", type=_count, metavar="N", help="that they are spread over")
     made.add_argument("--days", type=_days, default=7 * DAY, metavar="TIME", help="7, 0.5 or 12h (default 7)")
-    help = "a small crawl to learn hosts, sizes, links, refusals and delay from"
+    help = "a small crawl to learn hosts, sizes, links, failures and delay from"
     made.add_argument("--from", dest="store", type=Path, metavar="STORE", help=help)
     made.add_argument("--page-size", type=_read(_size), metavar="SIZE", help="of a page's html (default 30K)")
     made.add_argument("--links", type=_read(_some), metavar="N", help="on a page (default 50)")
     made.add_argument("--delay", type=_read(settings.duration), metavar="TIME", help="between requests (default 1s)")
-    made.add_argument("--latency", type=_read(settings.duration), metavar="TIME", help="of an answer (default 0.5s)")
+    made.add_argument("--latency", type=_read(settings.duration), metavar="TIME", help="of a response (default 0.5s)")
     made.add_argument("--workers", type=_few, metavar="N", help="of a machine, one a core (default 4)")
-    made.add_argument("--concurrency", type=_few, metavar="N", help="visitors of a worker (default 16)")
+    made.add_argument("--concurrency", type=_few, metavar="N", help="requests at once per worker (default 16)")
     help = f"a second of your mount, as `crawler doctor` says (default {rate('files'):g})"
     made.add_argument("--files", type=_count, metavar="N", help=help)
     made.add_argument("--json", action="store_true", help="for scripts: all figures and rates")
@@ -61,7 +61,7 @@ def commands(add: Add) -> None:
 def run(options: argparse.Namespace) -> int:
     """`crawler plan`."""
     learnt = learn(open_store(options.store), options.pages) if options.store else {}
-    names = ("hosts", "page_size", "links", "delay", "latency", "workers", "threads", "files")
+    names = ("hosts", "page_size", "links", "delay", "latency", "workers", "concurrency", "files")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     task = _task({"pages": options.pages, "seconds": options.days, **learnt, **given})
     sums = Sums(task)
@@ -115,18 +115,18 @@ def as_text(sums: Sums, learnt: Path | None = None) -> str:
     task = sums.task
     head = f"{_number(task.pages)} pages of {many(round(task.hosts), 'host')} in {_time(task.seconds)}"
     rows = [f"{line.name:<12} {line.value:<27} {line.why}".rstrip() for line in lines(sums)]
-    told = [f"sizes, links, refusals, delay, and pages a host without --hosts, are those of {learnt}"] if learnt else []
+    told = [f"sizes, links, failures, delay, and pages a host without --hosts, are those of {learnt}"] if learnt else []
     return "\n".join([head, *told, *rows, _verdict(sums), *(f"- {what}" for what in advice(sums))])
 
 
 def lines(sums: Sums) -> Iterator[Line]:
     """Each figure and its reason."""
     task = sums.task
-    more = f"{_number(sums.requests_a_second)} requests: {_number(task.others)} redirects and refusals a page"
+    more = f"{_number(sums.requests_a_second)} requests: {_number(task.others)} redirects and failures a page"
     yield Line("pace", f"{_number(sums.pages_a_second)} pages a second", f"{more}, a robots.txt a host")
     yield _politeness(sums)
     yield from _machines(sums)
-    why = f"2 a page, {_number(task.others)} for redirects and refusals, 4 a host (folders, robots.txt)"
+    why = f"2 a page, {_number(task.others)} for redirects and failures, 4 a host (folders, robots.txt)"
     yield Line("inodes", _number(sums.inodes), why)
     files = f"{_unit(task.page_size, SIZES)} of html and {_unit(sums.record, SIZES)} of record"
     yield Line("disk", _unit(sums.disk, SIZES), f"{files} ({task.links:.0f} links), in blocks of 4 KB")
@@ -141,20 +141,20 @@ def lines(sums: Sums) -> Iterator[Line]:
 def _politeness(sums: Sums) -> Line:
     task = sums.task
     if not sums.turn:
-        return Line("politeness", "no delay", "a host may be asked by all workers at once, if it has agreed to it")
+        return Line("politeness", "no delay", "all workers may request a host at once, if it has agreed to it")
     why = f"{_number(sums.requests / task.hosts)} requests if all are alike, one in {sums.turn:g} s "
-    why += f"(delay {task.delay:g}, answer {task.latency:g}); a host can give {_number(sums.host_pages)} pages"
+    why += f"(delay {task.delay:g}, response {task.latency:g}); a host can give {_number(sums.host_pages)} pages"
     return Line("politeness", f"{_time(sums.host_seconds)} a host", why)
 
 
 def _machines(sums: Sums) -> Iterator[Line]:
     task = sums.task
     cpu = f"{sums.by_cpu} for {_number(sums.cpu)} busy cores ({rate('cpu_page')} ms a page, `make bench`)"
-    visitors = f"{sums.by_visitors} for {_number(sums.open_requests)} open requests ({task.threads} a worker)"
-    why = f"{cpu}, {visitors}, each {_part(rate('load'))} busy"
+    slots = f"{sums.by_concurrency} for {_number(sums.open_requests)} open requests ({task.concurrency} a worker)"
+    why = f"{cpu}, {slots}, each {_part(rate('load'))} busy"
     yield Line("machines", f"{_number(sums.machines)} with {many(task.workers, 'worker')}", why)
     yield Line("memory", f"{_unit(sums.memory, SIZES)} a machine", f"{rate('memory')} MB a worker (`make bench`)")
-    why = f"{rate('known')} bytes a URL; more where more URLs are found than asked"
+    why = f"{rate('known')} bytes a URL; more where more URLs are found than requested"
     yield Line("$TMPDIR", f"{_unit(sums.own_disk, SIZES)} a machine", why)
 
 
@@ -180,9 +180,9 @@ def advice(sums: Sums) -> Iterator[str]:
     """What follows, in plain words."""
     yield from _about_hosts(sums)
     yield _about_server(sums)
-    if sums.by_visitors > sums.by_cpu and sums.task.threads < MORE_THREADS:
-        fewer = Sums(_with(sums.task, threads=MORE_THREADS)).machines
-        yield f"waiting visitors decide how many machines: with `--concurrency {MORE_THREADS}` {fewer:,} would do"
+    if sums.by_concurrency > sums.by_cpu and sums.task.concurrency < MORE_CONCURRENCY:
+        fewer = Sums(_with(sums.task, concurrency=MORE_CONCURRENCY)).machines
+        yield f"open requests decide how many machines: with `--concurrency {MORE_CONCURRENCY}` {fewer:,} would do"
     yield from _about_shards(sums)
     yield from _about_disk(sums)
     if sums.server_bits > GIGABIT * rate("load"):

@@ -28,7 +28,7 @@ RATES = {
     "data_page": Rate(4.2, "writes and syncs a page", "counted under strace: 2 and 2.2 on a network mount"),
     "data_host": Rate(4, "writes and syncs a host", "counted under strace: 8.4 with one page per host"),
     "files": Rate(460, "files a second of a file server", "`make bench`, sshfs 1 ms away: 232 pages/s, 2 files each"),
-    "others": Rate(0.2, "redirects and refusals a page", "the embedded web: 821 beside 4,046 pages"),
+    "others": Rate(0.2, "redirects and failures a page", "the embedded web: 821 beside 4,046 pages"),
     "inodes_page": Rate(2, "inodes a page", "its html and its record"),
     "inodes_host": Rate(4, "inodes a host", "its folders in htmls, links and errs, and its robots.txt"),
     "record": Rate(400, "bytes of a record without links", "measured: 403 on the embedded web"),
@@ -60,7 +60,7 @@ class Workload:
     delay: float = 1.0
     latency: float = 0.5
     workers: int = 4
-    threads: int = 16
+    concurrency: int = 16
     files: float = RATES["files"].value
     others: float = RATES["others"].value
 
@@ -95,7 +95,7 @@ class Sums:
 
     @property
     def turn(self) -> float:
-        """Seconds from one request to a host to the next; with no delay, a host is asked by many at once."""
+        """Seconds from one request to a host to the next; 0 without a delay: many workers may request it at once."""
         return self.task.delay + self.task.latency if self.task.delay else 0.0
 
     @property
@@ -130,7 +130,7 @@ class Sums:
 
     @property
     def open_requests(self) -> float:
-        """Requests that are open at any moment: each keeps a visitor."""
+        """Requests that are open at any moment: each takes a request slot."""
         return self.requests_a_second * self.task.latency
 
     @property
@@ -139,14 +139,14 @@ class Sums:
         return _up(self.cpu / (self.task.workers * rate("load")))
 
     @property
-    def by_visitors(self) -> int:
-        """Machines that have enough visitors."""
-        return _up(self.open_requests / (self.task.workers * self.task.threads * rate("load")))
+    def by_concurrency(self) -> int:
+        """Machines that have enough request slots."""
+        return _up(self.open_requests / (self.task.workers * self.task.concurrency * rate("load")))
 
     @property
     def machines(self) -> int:
         """Machines that are enough."""
-        return max(self.by_cpu, self.by_visitors)
+        return max(self.by_cpu, self.by_concurrency)
 
     @property
     def shards(self) -> int:
@@ -161,7 +161,7 @@ class Sums:
 
     @property
     def own_disk(self) -> float:
-        """Bytes on a machine's own disk, at the least: URLs that are found and never asked come on top."""
+        """Bytes on a machine's own disk, at the least: URLs that are found and never requested come on top."""
         return rate("known") * self.task.pages * (1 + self.task.others) / self.machines
 
     # ---- the store
@@ -207,7 +207,7 @@ class Sums:
 
     @property
     def server_requests(self) -> float:
-        """What the file server is asked in a second: names, writes and syncs."""
+        """Requests to the file server per second: names, writes and syncs."""
         page, host = (rate(f"names_{of}") + rate(f"data_{of}") for of in ("page", "host"))
         return (page * self.task.pages + host * self.task.hosts) / self.task.seconds
 

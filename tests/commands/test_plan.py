@@ -55,7 +55,7 @@ def test_a_billion_pages_by_hand() -> None:
     assert sums.host_seconds == pytest.approx(1201 * 1.5)
     assert sums.host_pages == (604_800 / 1.5 - 1) // 1.2
     assert sums.cpu == pytest.approx((2.1e-3 * 1e9 + 0.9e-3 * 1e6) / 604_800)
-    assert (sums.by_cpu, sums.by_visitors) == (2, 23)  # 3.5 cores of 2.8; 993 requests of 44.8
+    assert (sums.by_cpu, sums.by_concurrency) == (2, 23)  # 3.5 cores of 2.8; 993 requests of 44.8
     assert sums.shards == 512  # four for each of 92 workers, as a power of two
     assert sums.inodes == 2_200_000_000 + 4_000_000
     assert sums.disk == 1e9 * (32_768 + 8_192 + 0.2 * 4096) + 4e6 * 4096
@@ -89,7 +89,7 @@ tasks = st.builds(
     delay=st.floats(0.001, 3600),
     latency=st.floats(0, 60),
     workers=st.integers(1, 256),
-    threads=st.integers(1, 256),
+    concurrency=st.integers(1, 256),
     files=st.floats(1, 1e6),
     others=st.floats(0, 10),
 )
@@ -113,9 +113,9 @@ def test_more_time_never_takes_more(task: Workload, times: float) -> None:
 @given(tasks)
 def test_so_many_machines_are_enough_and_one_less_would_not_be(task: Workload) -> None:
     sums = Sums(task)
-    cores, visitors = task.workers * 0.7, task.workers * task.threads * 0.7
+    cores, slots = task.workers * 0.7, task.workers * task.concurrency * 0.7
     for count, enough in ((sums.machines, True), (sums.machines - 1, sums.machines == 1)):
-        fits = sums.cpu <= count * cores * (1 + 1e-6) and sums.open_requests <= count * visitors * (1 + 1e-6)
+        fits = sums.cpu <= count * cores * (1 + 1e-6) and sums.open_requests <= count * slots * (1 + 1e-6)
         assert fits == enough or sums.machines == 1 or count * 1e-6 > 0.5
 
 
@@ -156,12 +156,12 @@ def test_where_one_file_server_ends_is_where_doctors_files_a_second_are_used_up(
     assert "one file server is enough" in said(replace(BILLION, seconds=73 * DAY))
 
 
-def test_visitors_shards_and_the_network_are_spoken_of_where_they_matter() -> None:
+def test_open_requests_shards_and_the_network_are_spoken_of_where_they_matter() -> None:
     assert "with `--concurrency 64` 6 would do" in said(BILLION)
-    assert "--concurrency" not in said(replace(BILLION, threads=64))
+    assert "--concurrency" not in said(replace(BILLION, concurrency=64))
     assert "`--shards 512`" in said(BILLION)
     assert "--shards" not in said(Workload(1e6, 1e4))
-    assert "share the hosts among 6 stores" in said(Workload(1e12, 1e9, threads=64, workers=16))
+    assert "share the hosts among 6 stores" in said(Workload(1e12, 1e9, concurrency=64, workers=16))
     assert "1 Gbit/s" in said(replace(BILLION, page_size=100_000))
 
 
@@ -185,7 +185,7 @@ def test_as_many_inodes_as_are_advised_can_be_made(tmp_path: Path) -> None:
 def test_how_much_room_xfs_leaves_for_inodes_is_what_mkfs_says(size: str, pages: float, tmp_path: Path) -> None:
     program = shutil.which("mkfs.xfs", path="/usr/sbin:/sbin:/usr/bin")
     if not program:
-        pytest.skip("mkfs.xfs is not here, so what it does by itself is not asked")
+        pytest.skip("mkfs.xfs is not here, so what it does by itself is not known")
     done = subprocess.run(
         [program, "-N", "-d", f"file,name={tmp_path}/disk,size={size}"], capture_output=True, text=True
     )
@@ -201,7 +201,7 @@ def mkfs(folder: Path, size: str, *args: str) -> tuple[int, int]:
     """The blocks and inodes that mkfs.ext4 would make."""
     program = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin")
     if not program:
-        pytest.skip("mkfs.ext4 is not here, so what it does by itself is not asked")
+        pytest.skip("mkfs.ext4 is not here, so what it does by itself is not known")
     (folder / "disk").write_bytes(bytes(1 << 20))
     done = subprocess.run([program, "-n", "-F", *args, str(folder / "disk"), size], capture_output=True, text=True)
     (found,) = re.findall(r"with (\d+) 4k blocks and (\d+) inodes", done.stdout + done.stderr)
@@ -329,7 +329,7 @@ def test_the_table_of_sizes_is_made_by_the_command() -> None:
 def test_how_many_machines_a_file_server_carries_follows_from_the_rates() -> None:
     text = (TOP / "deploy/README.md").read_text("utf-8")
     task, load = Workload(1, 1), RATES["load"].value
-    machine = task.workers * task.threads / task.latency / (1 + task.others) * load
+    machine = task.workers * task.concurrency / task.latency / (1 + task.others) * load
     assert f"**{machine:.0f} pages a second**" in text
     rows = re.findall(r"^\| .* \| ([\d,]+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
     assert len(rows) >= 3
