@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test pythons fleet mounts bench fuzz check lock dist zipapp clean
+.PHONY: help venv demo test pythons fleet mounts bench fuzz check manual lock dist zipapp clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,9 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(PYTEST) tests/shape/test_imports.py
+
+manual: $(READY) ## write the pages of crawler/manual that are made from the code: settings, commands, exit codes, reasons
+	@$(BIN)/python tests/shape/reference.py
 
 # Versions and hashes for every platform and for Python 3.11 and later; no hosts of package indexes.
 LOCK = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -1,6 +1,6 @@
 """crawl.yaml: every setting with its default, its check and its one line of help.
 
-What all machines must agree on is here and lives in the store; what may differ per machine is a flag.
+Settings are stored with the crawl and the same for all machines; what may differ per machine is a flag.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def whole(least: int, most: int = 1 << 40) -> Check:
 
 
 def choice(*allowed: str) -> Check:
-    """One of a few words."""
+    """One of these words."""
 
     def check(value: Any) -> str:
         if value not in allowed:
@@ -79,7 +79,7 @@ def text(value: Any) -> str:
 
 
 def line(value: Any) -> str:
-    """One line of ASCII, as headers have it."""
+    """One line of ASCII text, as in headers."""
     if not text(value).isascii():
         raise ValueError("must be one line of ASCII")
     return text(value)
@@ -93,7 +93,7 @@ def mime(value: Any) -> str:
 
 
 def optional(check: Check) -> Check:
-    """As `check`, or null for none."""
+    """The same as `check`, or null."""
     return lambda value: None if value is None or value in ("null", "none") else check(value)
 
 
@@ -107,22 +107,22 @@ def several(check: Check) -> Check:
 
 
 def by_pattern(check: Check) -> Check:
-    """A mapping from patterns of host names to values."""
+    """A mapping from host name patterns to values."""
 
     def check_each(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise ValueError("must be lines of `pattern: value`, such as `*.example.org: 5s`")
+            raise ValueError("must be a mapping such as `*.example.org: 5s`")
         return {line(pattern).lower(): check(item) for pattern, item in value.items()}
 
     return check_each
 
 
 def share(value: Any) -> float:
-    """A part of the whole: 0.1 or "10%"."""
+    """A fraction: 0.1 or "10%"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value).strip())
     part = float(found[1]) / (100 if found[2] else 1) if found and not isinstance(value, bool) else 0.0
     if not 0 < part <= 1:
-        raise ValueError("must be a part of the whole such as 0.1 or 10%")
+        raise ValueError("must be a fraction such as 0.1 or 10%")
     return part
 
 
@@ -137,7 +137,7 @@ def regex(value: Any) -> str:
 
 
 def by(check: Callable[[str], object]) -> Check:
-    """A line of text that another part of the program understands."""
+    """A line of text that passes another module's check."""
 
     def check_text(value: Any) -> str:
         check(line(value))
@@ -147,7 +147,7 @@ def by(check: Callable[[str], object]) -> Check:
 
 
 def setting(default: Any, check: Check, help: str, live: bool = False) -> Any:
-    """A field of Settings with its check and its line of help; `live`: machines at work take up edits of it."""
+    """A field of Settings with its check and its line of help; running machines reload `live` ones."""
     about = {"check": check, "help": help, "live": live}
     return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
 
@@ -158,85 +158,103 @@ class Settings:
 
     # What to crawl
     scope: str = setting(
-        "any", choice("page", "prefix", "host", "domain", "any"), "how far from the seeds links are followed"
+        "any",
+        choice("page", "prefix", "host", "domain", "any"),
+        "how far from the seeds links are followed",
     )
-    depth: int | None = setting(None, optional(whole(0)), "links away from a seed; null is no limit")
-    include: tuple[str, ...] = setting((), several(regex), "follow only URLs in which one of these is found", live=True)
-    exclude: tuple[str, ...] = setting((), several(regex), "do not ask URLs in which one of these is found", live=True)
-    order: str = setting("bfs", choice("bfs", "dfs"), "within a host: nearest to the seeds first, or deepest first")
-    max_pages: int | None = setting(None, optional(whole(1)), "pages in all; null is no limit", live=True)
-    max_per_host: int | None = setting(None, optional(whole(1)), "pages of one host; null is no limit", live=True)
+    depth: int | None = setting(None, optional(whole(0)), "most links between a seed and a page; null: no limit")
+    include: tuple[str, ...] = setting(
+        (), several(regex), "follow only URLs that match one of these patterns", live=True
+    )
+    exclude: tuple[str, ...] = setting(
+        (), several(regex), "do not request URLs that match one of these patterns", live=True
+    )
+    order: str = setting(
+        "bfs", choice("bfs", "dfs"), "order within a host: bfs (nearest to the seeds first) or dfs (deepest first)"
+    )
+    max_pages: int | None = setting(None, optional(whole(1)), "maximum number of pages; null: no limit", live=True)
+    max_per_host: int | None = setting(
+        None, optional(whole(1)), "maximum number of pages per host; null: no limit", live=True
+    )
     time_limit: float | None = setting(
-        None, optional(duration), "of each machine's run, from its start; null is no limit", live=True
+        None, optional(duration), "how long each machine runs; null: no limit", live=True
     )
     content_types: tuple[str, ...] = setting(
-        ("text/html", "application/xhtml+xml"), several(mime), "content types that are kept"
+        ("text/html", "application/xhtml+xml"), several(mime), "content types that are stored"
     )
     follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
-    nofollow: bool = setting(False, yes_no, "leave out single links marked rel=nofollow")
-    sitemaps: bool = setting(True, yes_no, "read the sitemaps that robots.txt names")
+    nofollow: bool = setting(False, yes_no, "do not follow links marked rel=nofollow")
+    sitemaps: bool = setting(True, yes_no, "read the sitemaps listed in robots.txt")
     traps: tuple[str, ...] = setting(
-        urls.TRAPS, several(choice(*urls.TRAPS)), "rules that keep the crawl out of endless sites"
+        urls.TRAPS,
+        several(choice(*urls.TRAPS)),
+        "rules against crawler traps (endless calendars, repeated paths, session ids ...)",
     )
     tracking: tuple[str, ...] = setting(
-        urls.TRACKING, several(text), "query parameters that are dropped from every URL"
+        urls.TRACKING, several(text), "query parameters that are removed from every URL"
     )
-    # Manners
+    # Politeness
     delay: float = setting(
-        1.0, duration, "seconds from the end of one answer to the next request to its host", live=True
+        1.0, duration, "seconds between requests to a host, from the end of one response to the next request", live=True
     )
     delays: Mapping[str, float] = setting(
         {}, by_pattern(duration), "delay by host pattern (`*.example.org: 5s`); the first match counts", live=True
     )
-    max_delay: float = setting(60.0, duration, "the longest crawl-delay of a robots.txt that is obeyed", live=True)
+    max_delay: float = setting(
+        60.0, duration, "longest Crawl-delay of a robots.txt that is obeyed, in seconds", live=True
+    )
     max_share: float = setting(
-        0.1, share, "of its requests that a worker gives to one host while others wait", live=True
+        0.1, share, "largest share of a worker's requests for one host while other hosts wait", live=True
     )
-    robots: bool = setting(True, yes_no, "obey robots.txt, X-Robots-Tag and the meta robots of pages")
+    robots: bool = setting(True, yes_no, "obey robots.txt, X-Robots-Tag and meta robots tags")
     user_agent: str = setting(
-        f"folder-crawler/{__version__}", line, "who we say we are; its first word is looked up in robots.txt"
+        f"folder-crawler/{__version__}", line, "User-Agent header; its first word is the name looked up in robots.txt"
     )
-    retries: int = setting(3, whole(0, 100), "how often a URL is asked again after a failure that may pass", live=True)
-    retry_delay: float = setting(30.0, duration, "before the first retry; doubles with each", live=True)
+    retries: int = setting(3, whole(0, 100), "how often a URL is retried after a temporary failure", live=True)
+    retry_delay: float = setting(30.0, duration, "seconds before the first retry; doubles with each", live=True)
     # One request
-    fetcher: str = setting("curl", choice("curl", "requests"), "what asks")
-    timeout: float = setting(30.0, duration, "for a whole request")
-    connect_timeout: float = setting(10.0, duration, "for the connection")
-    first_byte_timeout: float = setting(20.0, duration, "until the answer begins")
-    max_size: int = setting(10 << 20, size, "bytes of a body after decompression; larger ones are refused")
+    fetcher: str = setting("curl", choice("curl", "requests"), "HTTP client: curl or requests")
+    timeout: float = setting(30.0, duration, "seconds for a whole request")
+    connect_timeout: float = setting(10.0, duration, "seconds to connect")
+    first_byte_timeout: float = setting(20.0, duration, "seconds until the first byte of the response")
+    max_size: int = setting(10 << 20, size, "largest body after decompression, in bytes; larger ones are not stored")
     headers: tuple[str, ...] = setting(
-        (), several(by(check_header)), "sent to the seeds' hosts only, but for Accept, Accept-Language, DNT and From"
+        (),
+        several(by(check_header)),
+        "extra request headers; all but Accept, Accept-Language, DNT and From go to the seeds' hosts only",
     )
     proxy: str | None = setting(
-        None, optional(by(check_proxy)), "asks through this proxy; none is taken from the environment"
+        None, optional(by(check_proxy)), "proxy for all requests; proxies from the environment are ignored"
     )
     connect_to: tuple[str, ...] = setting(
-        (), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; empty HOST:PORT match all"
+        (), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; an empty HOST or PORT matches all"
     )
-    cookies: bool = setting(True, yes_no, "send a host the cookies that it has set; they are never written down")
+    cookies: bool = setting(True, yes_no, "send each host its own cookies; they are never stored")
     allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
     # The store and the machines
-    parser: str = setting("turbohtml", choice("turbohtml", "lexbor", "html5lib"), "what reads the pages")
-    durable: bool = setting(True, yes_no, "sync pages to the disk, against power cuts of the file server")
-    min_free: int = setting(64 << 20, size, "free bytes of the store below which machines pause", live=True)
-    min_inodes: int = setting(2000, whole(0), "free inodes of the store below which machines pause", live=True)
-    shards: int = setting(64, whole(1, 4096), "parts of all hosts; fixed once the store is made")
-    spread: str = setting(
-        "host", choice("host", "url"), "host: one worker per host; url: a host on all workers, for delay 0"
+    parser: str = setting(
+        "turbohtml", choice("turbohtml", "html5lib"), "HTML parser: turbohtml, or html5lib as the slow reference"
     )
-    heartbeat: float = setting(2.0, duration, "seconds between a worker's signs of life")
-    dead_after: float = setting(30.0, duration, "a worker without a sign of life for so long is replaced")
+    durable: bool = setting(True, yes_no, "sync pages to disk, so that they survive a power cut of the file server")
+    min_free: int = setting(64 << 20, size, "pause while the store has fewer free bytes", live=True)
+    min_inodes: int = setting(2000, whole(0), "pause while the store has fewer free inodes", live=True)
+    shards: int = setting(64, whole(1, 4096), "number of parts that hosts are divided into; cannot change later")
+    spread: str = setting(
+        "host", choice("host", "url"), "host: one worker per host; url: all workers share a host, for delay 0"
+    )
+    heartbeat: float = setting(2.0, duration, "seconds between a worker's heartbeats")
+    dead_after: float = setting(30.0, duration, "seconds without a heartbeat after which a worker counts as dead")
 
 
 def has_contact(settings: Settings) -> bool:
-    """Whether a host that is asked can find out whom to complain to: by an address in the user agent, or by From."""
+    """Tell whether requests name a contact: a URL or e-mail address in the User-Agent, or a From header."""
     return bool(re.search(r"https?://|\S@\S", settings.user_agent)) or any(
         header.lower().startswith("from:") for header in settings.headers
     )
 
 
 def fetch_options(settings: Settings) -> FetchOptions:
-    """The settings that concern one request."""
+    """Return the settings that concern one request."""
     return FetchOptions(
         fetcher=settings.fetcher,
         user_agent=settings.user_agent,
@@ -253,59 +271,59 @@ def fetch_options(settings: Settings) -> FetchOptions:
 
 
 def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
-    """The delay of a host: that of the first pattern that is it or matches it, or the longer one that it asks for."""
-    # An IPv6 address in brackets is no set of characters.
+    """Return the delay of a host: that of the first matching pattern, or the longer one that its robots.txt wants."""
+    # Compared first: the brackets of an IPv6 address are not a character set.
     fits = (delay for pattern, delay in settings.delays.items() if pattern == host or fnmatchcase(host, pattern))
     return max(next(fits, settings.delay), min(wanted, settings.max_delay))
 
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
 HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
-SECRETIVE = ("headers", "proxy")  # settings whose values are not for every eye
+MAY_HOLD_SECRETS = ("headers", "proxy")
 FIXED = ("shards", "spread", "tracking")
-LIVE = tuple(item.name for item in fields(Settings) if item.metadata["live"])  # what may change while machines run
+LIVE = tuple(item.name for item in fields(Settings) if item.metadata["live"])  # may change while machines run
 
 
 def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The given settings with their checked values; a wrong or misspelt one stops with a sentence."""
+    """Return the given settings with checked values; UsageError for a wrong value or an unknown name."""
     return {name: check_one(name, value, where) for name, value in given.items()}
 
 
 def check_one(name: str, value: Any, where: str) -> Any:
-    """One setting's checked value."""
+    """Return one setting's checked value."""
     if name not in CHECKS:
         hint = did_you_mean(str(name), CHECKS, "`crawler help settings` lists them")
         raise UsageError(f"unknown setting {name!r} in {where}; {hint}")
     try:
         return CHECKS[name](value)
     except ValueError as error:
-        said = "" if name in SECRETIVE else f" is {value!r}"
+        said = "" if name in MAY_HOLD_SECRETS else f" is {value!r}"
         raise UsageError(f"{where}: {name}{said}: {error}") from None  # the error may hold the value
 
 
 def parse(data: str, where: str) -> dict[str, Any]:
-    """The settings in a YAML text, checked."""
+    """Return the checked settings of a YAML text."""
     try:
         loaded = yaml.safe_load(data)
     except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or put the file back") from error
+        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or restore the file") from error
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
-        raise UsageError(f"{where} must be lines of `setting: value`, not a {type(loaded).__name__}")
+        raise UsageError(f"{where} must have lines of `setting: value`, but is a {type(loaded).__name__}")
     return check(loaded, where)
 
 
 def check_together(settings: Settings) -> None:
-    """Stop at what no single setting can know."""
+    """Raise UsageError for settings that contradict each other."""
     try:
         fetch_options(settings)
     except ValueError as error:
-        raise UsageError(f"these settings do not go together: {error}") from error
+        raise UsageError(f"settings contradict each other: {error}") from error
     if settings.max_per_host is not None and settings.spread == "url":
         raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
     if settings.delays and settings.spread == "url":
-        raise UsageError("delays needs spread: host, because one worker must keep a host's pace")
+        raise UsageError("delays needs spread: host, because one worker must time a host's requests")
     if settings.dead_after < 4 * settings.heartbeat:
         raise UsageError(
             f"dead_after is {settings.dead_after:g} s, but must be at least four times heartbeat "
@@ -314,7 +332,7 @@ def check_together(settings: Settings) -> None:
 
 
 def pair(given: str) -> tuple[str, Any]:
-    """KEY=VALUE of --set, the value read as YAML."""
+    """Return KEY and VALUE of a --set argument; the value is YAML."""
     name, equals, value = given.partition("=")
     if not equals:
         raise UsageError(f"--set {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
@@ -325,10 +343,10 @@ def pair(given: str) -> tuple[str, Any]:
 
 
 def render(settings: Settings) -> str:
-    """crawl.yaml: all settings, so that a later version's defaults do not change a crawl that runs."""
+    """Return the text of crawl.yaml: all settings, so that a later version's defaults do not change this crawl."""
     lines = [
-        "# The settings of this crawl, the same for every machine. Machines at work take up edits of those that are\n"
-        "# marked as live within a minute; the others may be edited while no machine runs.\n"
+        "# The settings of this crawl, the same for every machine. Running machines reload those marked live within a\n"
+        "# minute; edit the others only while no machine runs.\n"
     ]
     for item in fields(Settings):
         value = getattr(settings, item.name)
@@ -336,7 +354,7 @@ def render(settings: Settings) -> str:
         lines.append(f"# {HELP[item.name]}{mark}\n")
         if isinstance(value, tuple | Mapping):
             plain = dict(value) if isinstance(value, Mapping) else list(value)
-            # Not sorted: of `delays` the first that fits counts.
+            # Not sorted: the first match in `delays` counts.
             flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20)
             lines.append(f"{item.name}: {flow}")
         else:
@@ -345,24 +363,24 @@ def render(settings: Settings) -> str:
 
 
 def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:
-    """The names of the given settings whose value is not the stored one."""
+    """Return the names of the given settings that differ from the stored ones."""
     return [name for name, value in given.items() if getattr(stored, name) != value]
 
 
 def has_secrets(settings: Settings) -> bool:
-    """Whether crawl.yaml holds what not everybody should read."""
+    """Tell whether crawl.yaml holds secrets."""
     return any(map(is_secret, settings.headers)) or masked(settings.proxy or "") != (settings.proxy or "")
 
 
 def show_safely(name: str, value: Any) -> str:
-    """A setting's value as a person would write it, but for its secrets."""
+    """Return a setting's value as a person would write it, with secrets masked."""
     if name == "headers":
         return show(tuple(f"{line.partition(':')[0]}: ***" if is_secret(line) else line for line in value))
     return masked(show(value))
 
 
 def show(value: Any) -> str:
-    """A value as a person would write it."""
+    """Return a value as a person would write it."""
     if isinstance(value, tuple):
         return "[" + ", ".join(map(str, value)) + "]"
     if isinstance(value, Mapping):

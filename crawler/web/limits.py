@@ -1,8 +1,8 @@
 """How much of a page a parser can take in reasonable time and memory: found out before it is parsed, by a glance where
 that is enough, else by a count of its tags.
 
-What a page costs grows with its tags times the elements that are open. Lexbor searches them all at many a tag, and
-html5lib copies what it has; turbohtml does neither, but must copy open styles into every paragraph like any other.
+What a page costs html5lib grows with its tags times the elements that are open. Turbohtml is linear in both, but like
+any parser it must copy open styles into every paragraph, and the chosen option into every <selectedcontent>.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class _Limits(NamedTuple):
 
 _LIMITS = {
     "turbohtml": _Limits(1_000_000, 2_000_000, math.inf, 400_000, 4, 1_000_000, math.inf),
-    "lexbor": _Limits(20_000, 500_000, 100_000_000, 100_000, 0, 1_000_000, math.inf),
     "html5lib": _Limits(500, 500_000, 1_000_000, 50_000, 0, 50_000, 50_000_000_000),
 }
 _MAX_ROOTS = 1_000
@@ -43,6 +42,8 @@ _STYLE = rf"<(?=[bcefhinstuBCEFHINSTU])(?i:{'|'.join(_STYLES)})"
 # Attributes of a second <html> or <body> go to the first one: as costly as styles where there are many.
 _STYLED = re.compile(rf"{_STYLE[:-1]}|html|body)[\s/]")
 _PLAIN = re.compile(rf"""{_STYLE}(?:\s+[\w-]+="[^"<>]*")+>""")
+# Each is filled with a copy of its <select>'s chosen option, whatever that holds: 200 KB can make 4 GB of tree.
+_FILLED = re.compile("<(?i:selectedcontent)")
 # These have no end, or end by themselves: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
     a p li dd dt tr td th tbody thead tfoot option optgroup rp rt area base basefont bgsound br col embed
@@ -58,16 +59,19 @@ _TAG = re.compile(
 def bounded(text: str, parser: str) -> tuple[str, bool]:
     """Return as much of a text as a parser can take in reasonable time, and whether that is less than all."""
     limits = _LIMITS[parser]
+    filled = [found.start() for found in _FILLED.finditer(text)]
+    is_cut = len(filled) * text.count("<") > limits.copies
+    text = text[: filled[0]] if is_cut else text
     limits = limits._replace(copies=max(limits.copies, limits.share * len(text)))
     if _is_harmless(text, limits):
-        return text, False
+        return text, is_cut
     tally = _Tally(limits)
     at = 0
     for tag in _TAG.finditer(text):
         if not (tally.affords_text(text, at, tag.start()) and tally.affords(tag)):
             return text[:at], True
         at = tag.end()
-    return (text, False) if tally.affords_text(text, at, len(text)) else (text[:at], True)
+    return (text, is_cut) if tally.affords_text(text, at, len(text)) else (text[:at], True)
 
 
 def _is_harmless(text: str, limits: _Limits) -> bool:

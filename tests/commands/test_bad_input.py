@@ -77,8 +77,8 @@ def test_a_forgotten_store_is_a_question_of_usage() -> None:
 def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README").write_text("precious")
-    assert "no store of the demo" in complaint("demo", str(tmp_path / "project"), code=USAGE)
-    assert "no store of the demo" in complaint("demo", str(tmp_path / "project" / "README"), code=USAGE)
+    assert "not a store of the demo" in complaint("demo", str(tmp_path / "project"), code=USAGE)
+    assert "not a store of the demo" in complaint("demo", str(tmp_path / "project" / "README"), code=USAGE)
     assert (tmp_path / "project" / "README").read_text() == "precious"
     small = ("demo", str(tmp_path / "demo"), "--hosts", "3", "--pages", "9", "-j", "1")
     assert "every page is there" in crawler(*small)
@@ -117,7 +117,7 @@ def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         w.flags = []
         printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
-        assert "no page: http://127.0.0.1:9/ (bad-port" in printed
+        assert "excluded: http://127.0.0.1:9/ (bad-port" in printed
 
 
 def test_a_new_store_needs_a_url(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        (["--depth", "5"], ["depth is 3", "5 was asked for"]),
-        (["-s", "robots=false"], ["robots is true", "false was asked for"]),
-        (["--no-robots"], ["robots is true", "false was asked for"]),
-        (["--exclude", "x"], ["exclude is []", "[x] was asked for"]),
-        (["-w", "2m"], ["delay is 0.01", "120 was asked for"]),
+        (["--depth", "5"], ["depth is 3", "5 was given"]),
+        (["-s", "robots=false"], ["robots is true", "false was given"]),
+        (["--no-robots"], ["robots is true", "false was given"]),
+        (["--exclude", "x"], ["exclude is []", "[x] was given"]),
+        (["-w", "2m"], ["delay is 0.01", "120 was given"]),
     ],
 )
 def test_a_later_flag_that_contradicts_the_store_names_both_values(

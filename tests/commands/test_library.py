@@ -1,4 +1,4 @@
-"""`from crawler import Store`: the examples of the README run, and pages come lazily in a stable order."""
+"""`from crawler import Store`: the examples of the documents run, and pages come lazily in a stable order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from crawler import Store
 from crawler.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "crawler/manual").glob("*.md"))]
+TEXT = "".join(path.read_text("utf-8") for path in DOCUMENTS)
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
-def test_an_example_of_the_readme_runs_on_a_store(crawled_once: Path, tmp_path: Path, example: str) -> None:
+def test_an_example_of_the_documents_runs_on_a_store(crawled_once: Path, tmp_path: Path, example: str) -> None:
     if "pandas" in example and not importlib.util.find_spec("pandas"):
         pytest.skip("pandas is not installed: `make venv` does it")
     (tmp_path / "STORE").symlink_to(crawled_once)
@@ -44,8 +45,8 @@ def test_an_example_of_the_readme_runs_on_a_store(crawled_once: Path, tmp_path: 
     assert len(done.stdout.splitlines()) > 2
 
 
-def test_there_are_three_examples_and_one_is_for_pandas() -> None:
-    assert len(EXAMPLES) == 3
+def test_there_are_some_examples_and_one_is_for_pandas() -> None:
+    assert len(EXAMPLES) == 4
     assert sum("pandas" in example for example in EXAMPLES) == 1
 
 
@@ -60,6 +61,15 @@ def test_pages_come_host_by_host_in_a_stable_order(crawled_once: Path) -> None:
     assert repr(store) == f"Store({str(crawled_once)!r})"
 
 
+def test_one_page_is_found_by_its_url(crawled_once: Path) -> None:
+    store = Store(crawled_once)
+    first = next(store.pages())
+    assert store.page(first.url) == first
+    assert store.text(first.url) == first.html
+    assert store.page(f"{first.url}?gone") is None
+    assert all(store.page(record["url"]) is None for record in store.records() if not record["sha224"])
+
+
 def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
     pages = Store(crawled).pages()
     first = list(islice(pages, 1))
@@ -72,11 +82,11 @@ def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
 def test_a_folder_that_is_no_store_is_said_and_an_empty_store_has_no_pages(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "not-there"):
         store = Store(root)
-        for read in (store.pages, store.hosts, store.refusals, partial(store.pages, "a.example")):
+        for read in (store.pages, store.hosts, store.failures, partial(store.pages, "a.example")):
             with pytest.raises(StoreError, match="is not a store"):
                 list(read())
     (tmp_path / "links").mkdir()  # as in a copy of what was brought alone
-    assert list(Store(tmp_path).pages()) == list(Store(tmp_path).refusals("a.example")) == []
+    assert list(Store(tmp_path).pages()) == list(Store(tmp_path).failures("a.example")) == []
 
 
 def test_the_command_can_end_without_a_word_almost_at_once() -> None:

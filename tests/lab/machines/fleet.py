@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from crawler.commands.demo.server import Request, asked_twice, gaps, serve
+from crawler.commands.demo.server import LoggedRequest, gaps, requested_twice, serve
 from crawler.commands.demo.web import Web
 from crawler.fleet.heartbeats import END, read_counters
 from crawler.store.mount import Files
@@ -20,7 +20,7 @@ from lab.machines.mounts import TIED, Mount
 from lab.world import COMMAND, World, processes, wait_for
 
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
-IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: README, "The life of a URL"
+IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: manual/life-of-a-url.md
 PULSE, PATIENCE = 0.5, 6.0
 SETTINGS = {"delay": 0.01, "heartbeat": PULSE, "dead_after": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things
@@ -136,7 +136,7 @@ class Fleet(World):
 
     def again(self) -> Counter[str]:
         """The pages that were asked for again, with how often."""
-        return Counter({url: times - 1 for url, times in asked_twice(self.log).items()})
+        return Counter({url: times - 1 for url, times in requested_twice(self.log).items()})
 
     def haste(self, delay: float) -> dict[str, float]:
         """The hosts that were asked before their delay was over, with the shortest gap."""
@@ -156,7 +156,7 @@ class Fleet(World):
         found = read_counters(Files(self.root, "looker"))
         return {counters["heartbeat"].id: counters for counters in found if counters["heartbeat"].mark != END}
 
-    def answered(self, since: float) -> list[Request]:
+    def answered(self, since: float) -> list[LoggedRequest]:
         """The pages answered since then."""
         return [request for request in self.log if request.end >= since and request.status == 200]
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from crawler.crawl.scoreboard import Scoreboard
-from crawler.crawl.worker.upkeep import House
+from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Worker
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Fetched
 
@@ -33,14 +33,14 @@ class Peer:
     """A worker that owns one of two shards, and does each step when the test says so."""
 
     def __init__(self, root: Path, shard: int, name: str, moved: dict[str, str]) -> None:
-        self.store = Store(root, Files(root, name, durable=False))
+        self.store = StoreWriter(root, Files(root, name, durable=False))
         seeds = Seeds(self.store, SETTINGS)
-        self.house = House(self.store, SETTINGS, seeds, Scoreboard(get_context("spawn"), 1, 9), 0, "machine")
-        self.house.shards.beat(self.house.counters(), "")
-        self.table, self.shard, self.moved = self.house.table, shard, moved
-        self.worker = Worker(self.store, self.house, seeds)
+        self.upkeep = Upkeep(self.store, SETTINGS, seeds, Scoreboard(get_context("spawn"), 1, 9), 0, "machine")
+        self.upkeep.shards.beat(self.upkeep.counters(), "")
+        self.table, self.shard, self.moved = self.upkeep.table, shard, moved
+        self.worker = Worker(self.store, self.upkeep, seeds)
         self.worker.fetcher.get = self._get  # type: ignore[method-assign]
-        self.house.frontier.own([shard], [shard], self.store.past())
+        self.upkeep.frontier.own([shard], [shard], self.store.past())
 
     def _get(self, url: str, **_: Any) -> Fetched:
         to = self.moved.get(url)
@@ -55,27 +55,27 @@ class Peer:
 
     def send(self) -> None:
         """Hand the links over, as the first half of a flush does."""
-        self.house.frontier.flush()
+        self.upkeep.frontier.flush()
 
     def flush(self) -> None:
-        self.house.flush()
+        self.upkeep.flush()
 
     def read(self) -> None:
-        self.house.frontier.read_inboxes([self.shard], fresh=True)
+        self.upkeep.frontier.read_inboxes([self.shard], fresh=True)
 
     def tidy(self) -> None:
-        self.house.sync_records()
-        self.house.frontier.tidy(self.shard)
+        self.upkeep.sync_records()
+        self.upkeep.frontier.tidy(self.shard)
 
     def is_idle(self) -> bool:
         self.read()
-        return self.house._is_idle()
+        return self.upkeep._is_idle()
 
     def end(self) -> None:
         self.worker.fetcher.close()
-        self.house.closed = True
-        self.house._pool.shutdown()
-        self.house.shards.trace.wipe()
+        self.upkeep.closed = True
+        self.upkeep._pool.shutdown()
+        self.upkeep.shards.local_lock.release()
 
 
 class Two:
@@ -84,7 +84,7 @@ class Two:
     def __init__(self, root: Path, moved: dict[str, str]) -> None:
         self.root, self.moved = root, moved
         root.mkdir()
-        Store(root, Files(root, "maker", durable=False)).make(SETTINGS)
+        StoreWriter(root, Files(root, "maker", durable=False)).make(SETTINGS)
         self.started = 0
         self.peers = [self._start(0), self._start(1)]
 
@@ -113,10 +113,10 @@ class Two:
         raise AssertionError("the crawl does not end")
 
     def kept(self) -> set[str]:
-        return {str(record["url"]) for record in Store(self.root).records()}
+        return {str(record["url"]) for record in StoreWriter(self.root).records()}
 
-    def refused(self) -> dict[str, str]:
-        return {str(refusal["url"]): str(refusal["reason"]) for refusal in Store(self.root).refusals()}
+    def failed(self) -> dict[str, str]:
+        return {str(failure["url"]): str(failure["reason"]) for failure in StoreWriter(self.root).failures()}
 
 
 @pytest.fixture
@@ -155,9 +155,9 @@ def test_a_loop_is_seen_before_the_record_of_its_first_member_is_there(two: Call
     second.read()
     second.visit()
     second.flush()
-    assert both.refused() == {b: "redirect-loop"}
+    assert both.failed() == {b: "redirect-loop"}
     both.finish()
-    assert (both.kept(), both.refused()) == ({a}, {b: "redirect-loop"})
+    assert (both.kept(), both.failed()) == ({a}, {b: "redirect-loop"})
 
 
 def test_redirects_along_a_kept_chain_to_a_kept_page_are_no_loop(two: Callable[..., Two]) -> None:
@@ -166,7 +166,7 @@ def test_redirects_along_a_kept_chain_to_a_kept_page_are_no_loop(two: Callable[.
     for url in (page, c, b, a):
         both.link(url)
         both.finish()
-    assert (both.kept(), both.refused()) == ({a, b, c, page}, {})
+    assert (both.kept(), both.failed()) == ({a, b, c, page}, {})
 
 
 def test_a_loop_that_links_enter_everywhere_is_kept_as_redirects(two: Callable[..., Two]) -> None:
@@ -174,7 +174,7 @@ def test_a_loop_that_links_enter_everywhere_is_kept_as_redirects(two: Callable[.
     both = two(circle(members))
     both.link(*members)
     both.finish()
-    assert (both.kept(), both.refused()) == ({*members}, {})
+    assert (both.kept(), both.failed()) == ({*members}, {})
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -193,5 +193,5 @@ def test_the_last_member_of_a_loop_is_the_failure_in_any_order(two: Callable[...
         else:
             getattr(rng.choice(both.peers), rng.choice(steps))()
     both.finish()
-    assert both.refused() == {members[-1]: "redirect-loop"}
+    assert both.failed() == {members[-1]: "redirect-loop"}
     assert both.kept() == {*members, *way} - {members[-1]}

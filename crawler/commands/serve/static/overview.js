@@ -14,9 +14,9 @@ export const WAITING_FOR = {
   strain: "a host that is overloaded",
   retry: "a retry",
   robots: "a robots.txt",
-  room: "free space in the store",
-  files: "free file descriptors",
-  away: "the store, which does not respond",
+  space: "space in the store",
+  descriptors: "free file descriptors",
+  store_away: "the store, which does not respond",
 };
 const COLUMNS = [
   ["Machine", ""],
