@@ -301,7 +301,7 @@ def test_a_mount_that_hangs_is_named_and_the_command_ends(tmp_path: Path) -> Non
             said = complaint(hung, STORE)
         finally:
             os.kill(server, signal.SIGCONT)
-        assert "does not answer" in said
+        assert "does not respond" in said
         assert "(fuse)" in said
 
 

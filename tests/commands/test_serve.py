@@ -487,7 +487,7 @@ def test_a_store_that_hangs_is_said_and_does_not_keep_the_program_from_ending(mo
     monkeypatch.setattr(http, "STORE_TIMEOUT", 0.1)
     hung = threading.Event()
     shared = Looks()
-    with pytest.raises(StoreAway, match="has not answered for"):
+    with pytest.raises(StoreAway, match="has not responded for"):
         shared.get("hung", hung.wait, 60)
     monkeypatch.setattr(http, "STORE_TIMEOUT", 0.0)
     for number in range(http.MAX_LOOKS - 1):
@@ -722,7 +722,7 @@ def test_charts_and_machines_move_while_a_crawl_runs_and_trouble_is_said(browser
             assert "/s, " in browser.driver.title
             crawler("pause", str(w.root))
             browser.wait("paused", "#state")
-        browser.wait("crawler serve does not answer", "#trouble")
+        browser.wait("crawler serve does not respond", "#trouble")
 
 
 @pytest.mark.bench

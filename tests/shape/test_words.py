@@ -47,23 +47,11 @@ PENDING: set[str] = {
     "crawler/manual/life-of-a-url.md",
     "crawler/manual/machines.md",
     "crawler/manual/monitoring.md",
-    "crawler/commands/check/check.py",
-    "crawler/commands/check/files.py",
-    "crawler/commands/check/findings.py",
-    "crawler/commands/check/links.py",
-    "crawler/commands/demo/demo.py",
-    "crawler/commands/demo/expected.py",
     "crawler/commands/doctor/doctor.py",
     "crawler/commands/doctor/pairing.py",
-    "crawler/commands/export/export.py",
-    "crawler/commands/export/resume.py",
-    "crawler/commands/export/sql.py",
     "crawler/commands/plan.py",
     "crawler/commands/plan_sums.py",
     "crawler/commands/serve/http.py",
-    "crawler/fleet/control.py",
-    "crawler/store/mount.py",
-    "crawler/store/store.py",
 }
 
 

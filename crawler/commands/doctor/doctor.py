@@ -85,7 +85,7 @@ def _listen(reading: int, root: Path, limit: float) -> Iterator[Finding | str]:
         if not select.select([reading], [], [], HANG_TIMEOUT)[0] or time.monotonic() > limit:
             kind = find_mount(str(root.absolute())).kind
             raise StoreError(
-                f"{root} does not answer: a call into this mount ({kind}) hangs; check that its server is up, "
+                f"{root} does not respond: a call into this mount ({kind}) hangs; check that its server is up, "
                 "or mount it again"
             )
         data = os.read(reading, 65536)

@@ -23,7 +23,7 @@ from crawler.errors import StoreAway, StoreError
 from crawler.store.mount import Files
 
 FOLDER = ".doctor"
-TESTING, WAITING, ASKING, BUSY = "testing", "waiting", "asking", "busy"
+TESTING, WAITING, JOINING, BUSY = "testing", "waiting", "joining", "busy"
 HEARTBEAT = 0.5  # seconds
 DEAD_AFTER = 30  # seconds without a new heartbeat
 JOIN_TIMEOUT = 45  # seconds that we wait for the leader's choice
@@ -124,7 +124,7 @@ class Pairing:
                 self.state = BUSY
                 return found
             waited = time.monotonic() - began
-            is_busy = {TESTING, ASKING} & set(others.values()) and waited < seconds + BUSY_TIMEOUT
+            is_busy = {TESTING, JOINING} & set(others.values()) and waited < seconds + BUSY_TIMEOUT
             if waited > seconds and not is_busy:
                 return None
             time.sleep(0.2)
@@ -136,7 +136,7 @@ class Pairing:
             return None
         leader = waiting[0]
         request = f"{leader}/join-{self.me}"
-        self.state = ASKING
+        self.state = JOINING
         with suppress(StoreError):  # its folder may be gone by now
             self.files.create(request)
             if self._is_chosen(leader):
@@ -151,7 +151,7 @@ class Pairing:
             state = self.look().get(leader, "")
             self.files.freshen(leader)
             chosen = [name for name in self.files.names(leader) if name.startswith("with-")]
-            if chosen or state.startswith((ASKING, BUSY)) or not self.is_alive(leader):
+            if chosen or state.startswith((JOINING, BUSY)) or not self.is_alive(leader):
                 return chosen == [f"with-{self.me}"]
             time.sleep(0.1)
         self.unresponsive.add(leader)

@@ -148,7 +148,7 @@ class Looks:
             return look.result(STORE_TIMEOUT)
         except TimeoutError:
             raise StoreAway(
-                f"the store has not answered for {STORE_TIMEOUT:.0f} s; is the mount still there?"
+                f"the store has not responded for {STORE_TIMEOUT:.0f} s; is the mount still there?"
             ) from None
 
     def _begin(self, key: object, call: Callable[[], Any]) -> Look:
