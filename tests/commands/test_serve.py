@@ -573,11 +573,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 VIEWS = {
     "": "Machines and workers",
-    "hosts": "Refusals",
+    "hosts": "No page",
     "host?host=evil.example": "Large",
     "failures": "evil.example",
     "settings": "user_agent",
-    "page?url=http://evil.example/gone": "Refused",
+    "page?url=http://evil.example/gone": "No page: failed",
     "page?url=http://unseen.example/": "never seen",
     "page?url=http://evil.example/large": "3,000,000 characters",
     "nothing-of-ours": "Machines and workers",
@@ -603,13 +603,13 @@ def test_every_view_shows_something_in_a_window_of_any_width_and_the_console_sta
 def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
     with serving(empty) as served:
         for view, words in {
-            "": "no machine has been",
+            "": "no machine has run",
             "hosts": "no host has been",
             "failures": "none",
         }.items():
             browser.open(f"{served.url}#/{view}")
             browser.wait(words)
-        assert browser.text("#state") == "nobody has been at work"
+        assert browser.text("#state") == "no machine has run yet"
         assert browser.complaints() == []
 
 
@@ -628,7 +628,7 @@ def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Bro
             assert browser.run("return document.querySelector('tbody tr').offsetHeight") < 250
         assert browser.run("return document.querySelector('.detail').offsetWidth") > 100
         wait_for(lambda: "delay is 'soon'" in browser.text("#trouble"))
-        assert "Of the pages of 1 host no worker has told" in browser.text("#trouble")
+        assert "No counters for the pages of 1 host" in browser.text("#trouble")
         assert browser.complaints() == []
         browser.open("about:blank")  # what is open would miss its server
 
@@ -641,9 +641,9 @@ def test_hosts_are_sorted_by_a_click_and_searched_by_typing(browser: Browser, se
         return [int(text.replace(",", "")) for text in browser.all(f"tbody td:nth-child({number})")]
 
     assert column(2) == sorted(column(2), reverse=True)
-    browser.click("button.sort", "Refusals")
+    browser.click("button.sort", "No page")
     wait_for(lambda: column(3) == sorted(column(3), reverse=True))
-    browser.click("button.sort", "Refusals")
+    browser.click("button.sort", "No page")
     wait_for(lambda: column(3) == sorted(column(3)))
     assert browser.run("return document.querySelector('[aria-sort]').ariaSort") == "ascending"
     browser.click("button.sort", "Host")
@@ -698,7 +698,7 @@ def test_all_can_be_reached_by_keyboard(browser: Browser, served: Served) -> Non
     for _ in range(40):
         browser.press(Keys.TAB)
         reached.add(browser.run("return document.activeElement.innerText || document.activeElement.ariaLabel"))
-    assert {"Overview", "Hosts", "Refusals", "Settings", "10 min", "1 hour", "all"} <= reached
+    assert {"Overview", "Hosts", "No page", "Settings", "10 min", "1 hour", "all"} <= reached
     assert any(name.startswith("Pages per second: now") for name in reached)
     browser.run("document.querySelector('nav a[href=\"#/hosts\"]').focus()")
     browser.press(Keys.ENTER)
