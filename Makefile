@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test pythons fleet mounts bench fuzz check dist zipapp clean
+.PHONY: help venv demo test pythons fleet mounts bench fuzz check manual lock dist zipapp clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' Makefile
@@ -78,13 +78,25 @@ check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, t
 	$(BIN)/mypy --strict
 	$(PYTEST) tests/shape/test_imports.py
 
-dist: $(READY) ## a wheel and an sdist, in dist/
+manual: $(READY) ## write the pages of crawler/manual that are made from the code: settings, commands, exit codes, reasons
+	@$(BIN)/python tests/shape/reference.py
+
+# Versions and hashes for every platform and for Python 3.11 and later; no hosts of package indexes.
+LOCK = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--annotation-style line --custom-compile-command 'make lock' $(ARGS)
+lock: $(READY) ## bring the lock files in line with pyproject.toml; ARGS=--upgrade takes the newest versions
+	@$(LOCK) -o requirements.lock
+	@$(LOCK) --all-extras --constraint requirements.lock -o deploy/zipapp/extras.lock \
+		$$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package=\1/p' requirements.lock | uniq)
+	@ls requirements.lock deploy/zipapp/extras.lock
+
+dist: $(READY) ## build a wheel and an sdist into dist/
 	@rm -f dist/*.whl dist/*.tar.gz
 	@$(BIN)/uv build -q --no-create-gitignore && ls dist/*.whl dist/*.tar.gz
 
 EXTRAS  ?= zst,warc
 MACHINE ?= $(shell uname -m)
-zipapp: dist ## dist/crawler.pyz, one file that runs where nothing is installed; PYTHONS="3.12" EXTRAS=sql MACHINE=aarch64
+zipapp: dist ## build dist/crawler.pyz, one file that runs without an installation; PYTHONS="3.12" EXTRAS=sql MACHINE=aarch64
 	@$(BIN)/python deploy/zipapp/build.py dist/*.whl dist/crawler.pyz \
 		--pythons $(PYTHONS) --extras "$(EXTRAS)" --machine $(MACHINE)
 

@@ -4,7 +4,7 @@ import signal
 
 
 def main() -> None:
-    """Load the program and run it; Ctrl-C before it listens ends it without a word."""
+    """Load the program and run it; Ctrl-C exits silently even while it loads."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from crawler.commands import main as cli
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OVER = 0
 MISSING = FOUND = 1
 USAGE = 2
@@ -13,24 +15,24 @@ BUG = 70
 
 EXIT_CODES = {
     OVER: "the crawl is over: nothing is waiting",
-    MISSING: "what was asked for is not in the store, or `crawler check` found what is not as it should be",
-    USAGE: "usage: a flag, a setting or a URL is wrong; nothing was asked",
-    STOPPED: "stopped with work left (Ctrl-C, SIGTERM, crawler stop); the same command goes on",
-    LIMIT: "the time or page limit was reached with work left; a page limit is raised in crawl.yaml",
+    MISSING: "not in the store, or `crawler check` found problems",
+    USAGE: "usage: a flag, a setting or a URL is wrong; nothing was requested",
+    STOPPED: "stopped with work left (Ctrl-C, SIGTERM, crawler stop); the same command resumes",
+    LIMIT: "the time or page limit was reached with work left; raise max_pages in crawl.yaml, or run again",
     STORE: "the store cannot be used (missing mount, no permission, another format)",
-    FULL: "the disk is full; make room, and the same command goes on",
-    BUG: "a fault of the program itself, with a traceback in the log; please report it",
+    FULL: "the disk is full; free some space, and the same command resumes",
+    BUG: "a bug in the crawler, with a traceback in the log; please report it",
 }
 
 
 class CrawlerError(Exception):
-    """What the operator must know, in one sentence."""
+    """An error in one sentence for the operator."""
 
     exit_code = BUG
 
 
 class NotThere(CrawlerError):
-    """The store is fine, but it does not have what the operator asked for."""
+    """The store is fine, but does not have what the operator asked for."""
 
     exit_code = MISSING
 
@@ -48,7 +50,7 @@ class StoreError(CrawlerError):
 
 
 class StoreAway(StoreError):
-    """The mount does not answer for now: wait and ask again; no page is to blame."""
+    """The mount does not respond for now: wait and try again; no page is to blame."""
 
 
 class NoDescriptors(StoreAway):
@@ -56,14 +58,22 @@ class NoDescriptors(StoreAway):
 
 
 class Misshapen(StoreError):
-    """Something else is where a file or a folder should be: writers end, readers pass it over, `check` names it."""
+    """Something else is where a file or a folder should be: writers stop, readers skip it, `check` names it."""
 
 
 class DiskFull(StoreError):
-    """No room (bytes, inodes or quota) for what we must write: workers wait until there is, others end."""
+    """No space (bytes, inodes or quota) left: workers wait until there is some, commands end."""
 
     exit_code = FULL
 
 
 class Busy(StoreError):
     """Another machine does what only one may do at a time."""
+
+
+def did_you_mean(given: str, known: Iterable[str], otherwise: str, quoted: bool = True) -> str:
+    """Return a hint for an unknown word: the nearest of the known ones, or `otherwise` if none is near."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    near = get_close_matches(given, list(known), 1)
+    return f"did you mean {repr(near[0]) if quoted else near[0]}?" if near else otherwise

@@ -5,7 +5,6 @@ Settings are stored with the crawl and the same for all machines; what may diffe
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,7 @@ from typing import Any
 import yaml
 
 from crawler import __version__
-from crawler.errors import UsageError
+from crawler.errors import UsageError, did_you_mean
 from crawler.fetch.request import FetchOptions, check_connect_to, check_header, check_proxy, is_secret
 from crawler.web import urls
 from crawler.web.page import FOLLOWED, LINK_KINDS
@@ -234,7 +233,7 @@ class Settings:
     allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
     # The store and the machines
     parser: str = setting(
-        "turbohtml", choice("turbohtml", "lexbor", "html5lib"), "HTML parser: turbohtml, lexbor or html5lib"
+        "turbohtml", choice("turbohtml", "html5lib"), "HTML parser: turbohtml, or html5lib as the slow reference"
     )
     durable: bool = setting(True, yes_no, "sync pages to disk, so that they survive a power cut of the file server")
     min_free: int = setting(64 << 20, size, "pause while the store has fewer free bytes", live=True)
@@ -293,9 +292,8 @@ def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
 def check_one(name: str, value: Any, where: str) -> Any:
     """Return one setting's checked value."""
     if name not in CHECKS:
-        near = difflib.get_close_matches(str(name), CHECKS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "`crawler help settings` lists them"
-        raise UsageError(f"{where}: unknown setting {name!r}; {hint}")
+        hint = did_you_mean(str(name), CHECKS, "`crawler help settings` lists them")
+        raise UsageError(f"unknown setting {name!r} in {where}; {hint}")
     try:
         return CHECKS[name](value)
     except ValueError as error:

@@ -1,12 +1,11 @@
-"""What reaches the terminal: no control characters, colours where they are wanted, a bar if somebody looks."""
+"""What people see: safe text, colours, progress bars, counts, sizes."""
 
 from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, Protocol, TextIO, TypeVar
+from collections.abc import Generator, Iterable
+from typing import TextIO, TypeVar
 
 from crawler.web.text import masked, printable
 
@@ -16,34 +15,34 @@ Item = TypeVar("Item")
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print lines for a person: whatever is in them, no control character and no password reaches the terminal."""
-    print(_harmless(text), file=file, flush=True)
+    """Print lines for a person, without control characters and passwords."""
+    print(_safe(text), file=file, flush=True)
 
 
-def _harmless(text: str) -> str:
+def _safe(text: str) -> str:
     return masked("\n".join(map(printable, text.split("\n"))))
 
 
 def interject(text: str) -> None:
-    """The same while a bar may be on the terminal: it makes room."""
+    """Print the same while a progress bar may be on the terminal."""
     from tqdm import tqdm
 
-    tqdm.write(_harmless(text), file=sys.stdout)
+    tqdm.write(_safe(text), file=sys.stdout)
     sys.stdout.flush()
 
 
 def paint(text: str, colour: str) -> str:
-    """Text in a colour, where standard output is a terminal and nobody wants none; to print, for `say` removes it."""
+    """Return text in a colour if standard output is a terminal; not for `say`, which removes colours."""
     return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(sys.stdout) else text
 
 
 def has_colours(file: TextIO) -> bool:
-    """Whether colours are wanted there: see no-color.org."""
+    """Return whether to use colours there: see no-color.org."""
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def bar(items: Iterable[Item], what: str, total: int | None = None) -> Generator[Item, None, None]:
-    """The same items, with a bar on standard error while somebody looks."""
+    """Yield the same items, with a progress bar if standard error is a terminal."""
     from tqdm import tqdm
 
     with tqdm(items, what, total, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False, unit="") as shown:
@@ -51,39 +50,26 @@ def bar(items: Iterable[Item], what: str, total: int | None = None) -> Generator
 
 
 def count(items: Iterable[object]) -> int | None:
-    """How many there are, for such a bar; None, without a look at them, if nobody looks."""
+    """Return how many there are, for such a bar; None, without counting, if there is no terminal."""
     return sum(1 for _ in items) if sys.stderr.isatty() else None
 
 
 def many(count: int, noun: str) -> str:
-    """A count and its noun: 1 page, 2 pages."""
+    """Return a count and its noun: 1 page, 2 pages."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(count: float) -> str:
-    """Bytes in one unit."""
+    """Return bytes in one unit."""
     for unit, name in ((1e12, "TB"), (1e9, "GB")):
         if count >= unit:
             return f"{count / unit:,.1f} {name}"
     return f"{count / 1e6:,.1f} MB"
 
 
-def flag(check: Callable[[Any], Item]) -> Callable[[str], Item]:
-    """How argparse reads a flag that is checked as a setting is: what is wrong with it is said in the same words."""
-
-    def read(given: str) -> Item:
-        try:
-            return check(given)
-        except ValueError as error:
-            raise ArgumentTypeError(f"{given!r} {error}") from error
-
-    return read
-
-
-class Add(Protocol):
-    """How a module adds a command of its own to the program."""
-
-    def __call__(
-        self, name: str, help: str, call: Callable[[Namespace], int], example: str, store: bool = True
-    ) -> ArgumentParser:
-        """The parser of a new command, which has STORE as its first argument unless it needs none."""
+def as_time(seconds: float) -> str:
+    """Return a duration in one unit."""
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.0f} {name}"
+    return f"{seconds:,.0f} s"

@@ -1,52 +1,59 @@
-"""Browse: what is in a store, for people and for pipes: its pages, one page, its links, its hosts. It only reads.
+"""`crawler ls`, `cat`, `links` and `hosts`: what is in a store, for people and for pipes. They only read.
 
-Not promised: what a running crawl brings or settles meanwhile may be seen, or not.
+Not promised: what a running crawl changes meanwhile may be seen, or not.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crawler import errors
-from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, explain, spellings
-from crawler.crawl.start import check_root, normalize_seed
+from crawler.commands.arguments import Add, check_root, normalize_seed
+from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, candidates, explain
 from crawler.errors import NotThere
 from crawler.frontier.frontier import batches, from_lines
 from crawler.store.mount import FILE
 from crawler.store.records import links_of
 from crawler.store.store import Store, find_host, open_store
-from crawler.terminal import BOLD, RED, YELLOW, Add, paint
+from crawler.terminal import BOLD, DIM, RED, YELLOW, paint
 from crawler.web import urls
 from crawler.web.page import REDIRECTS
+from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
 
+KINDS_HELP = {
+    "failed": "instead, URLs that failed: network, server, broken responses",
+    "excluded": "instead, URLs excluded by robots.txt, private addresses, rules",
+    "unwanted": "instead, URLs of other content types, or too big",
+}
 STATES = {WAITING: "it is waiting: ", NEVER_SEEN: "it was never seen: "}
+COLOURS = {"failed": RED, "excluded": DIM, "unwanted": DIM}
 SHARED = "/mnt/shared/crawl"
 
 
 def commands(add: Add) -> None:
-    """What shows the corpus."""
-    made = add("ls", "list the pages of a store", list_pages, f"crawler ls {SHARED} example.org | cut -f4")
-    made.add_argument("hosts", nargs="*", default=[], metavar="HOST", help="only of these hosts; in any spelling")
+    """Add these commands to the program."""
+    made = add("ls", list_pages, f"crawler ls {SHARED} example.org | cut -f4")
+    made.add_argument("hosts", nargs="*", default=[], metavar="HOST", help="only of these hosts")
     which = made.add_mutually_exclusive_group()
-    which.add_argument("-a", "--all", action="store_true", help="redirects, sitemaps and refusals too")
-    which.add_argument("--refused", action="store_true", help="refusals alone, each with its reason")
+    which.add_argument("-a", "--all", action="store_true", help="also redirects, sitemaps and URLs without a page")
+    for kind, help in KINDS_HELP.items():
+        which.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=help)
     made.add_argument("--json", action="store_true", help="a JSON line each: the record, its links as a number")
-    made = add("cat", "print the html of a page", print_page, f"crawler cat {SHARED} https://example.org/ | wc -c")
-    made.add_argument("url", metavar="URL", help="in any spelling")
+    made = add("cat", print_page, f"crawler cat {SHARED} https://example.org/ | wc -c")
+    made.add_argument("url", metavar="URL", help="need not be normalized")
     made.add_argument("--json", action="store_true", help="its record, with the html in it")
-    made = add("links", "print the links of a page", print_links, f"crawler links {SHARED} https://example.org/")
-    made.add_argument("url", metavar="URL", help="in any spelling")
+    made = add("links", print_links, f"crawler links {SHARED} https://example.org/")
+    made.add_argument("url", metavar="URL", help="need not be normalized")
     made.add_argument("--to", action="store_true", help="the pages that link to it instead; reads every record")
     made.add_argument("--json", action="store_true", help="its record; with --to a JSON line each, as of `ls`")
-    made = add("hosts", "list the hosts of a store", print_hosts, f"crawler hosts {SHARED} --sort waiting | head")
-    by = [*Row._fields[:-1], "host"]
-    made.add_argument("--sort", choices=by, default="host", help="largest first; by name unless told otherwise")
+    made = add("hosts", print_hosts, f"crawler hosts {SHARED} --sort waiting | head")
+    by = [*HostRow._fields[:-1], "host"]
+    made.add_argument("--sort", choices=by, default="host", help="largest first (default: by name)")
     made.add_argument("--json", action="store_true", help="a JSON line each")
 
 
@@ -65,9 +72,9 @@ def list_pages(options: Namespace) -> int:
 
 
 def _listed(store: Store, host: str | None, options: Namespace) -> Iterator[Facts]:
-    """The records and refusals that were asked for, host by host."""
-    if options.refused:
-        yield from store.refusals(host)
+    """Yield the selected records and failure records, host by host."""
+    if options.kind:
+        yield from (found for found in store.refusals(host) if kind_of(str(found.get("reason"))) == options.kind)
     elif options.all:
         for name in _known(store) if host is None else [host]:
             yield from store.records(name)
@@ -77,14 +84,14 @@ def _listed(store: Store, host: str | None, options: Namespace) -> Iterator[Fact
 
 
 def _is_sound(found: Facts) -> bool:
-    """Whether a record or refusal names a URL: it may have been made by hand."""
+    """Return whether a record or failure record names a URL: it may have been made by hand."""
     return isinstance(found.get("url"), str) and urls.is_safe(found["url"])
 
 
 def _as_line(found: Facts) -> str:
-    """Columns for cut, awk and sort: time, status or reason, bytes, URL, and what else there is to say."""
+    """Return columns for cut, awk and sort: time, status or reason, bytes, URL, and a title, target or detail."""
     if "reason" in found:
-        cells, more, colour = ("when", "reason", "", "url"), found.get("detail"), RED
+        cells, more, colour = ("when", "reason", "", "url"), found.get("detail"), COLOURS[kind_of(str(found["reason"]))]
     elif found.get("sha224"):
         cells, more, colour = ("fetched", "status", "bytes", "url"), found.get("title"), ""
     else:
@@ -94,16 +101,18 @@ def _as_line(found: Facts) -> str:
 
 
 def _instead(record: Facts) -> str:
-    """What a record without html is."""
+    """Return what a record without html is."""
     target = links_of(record)[:1]
     return f"-> {target[0]}" if record.get("status") in REDIRECTS and target else "sitemap"
 
 
 def _as_json(found: Facts) -> str:
-    """A record or refusal for jq: where its files are, and no more than the number of its links."""
+    """Return a record or failure record for jq: where its files are, and its number of links."""
     url = found["url"]
-    links = {"links": len(links_of(found))} if "links" in found else {}
-    return json.dumps({**found, **links, "host": urls.host(url), "key": urls.key(url)})
+    more: Facts = {"links": len(links_of(found))} if "links" in found else {}
+    if "reason" in found:
+        more["kind"] = kind_of(str(found["reason"]))
+    return json.dumps({**found, **more, "host": urls.host(url), "key": urls.key(url)})
 
 
 # ---- one page
@@ -140,8 +149,8 @@ def print_links(options: Namespace) -> int:
 
 
 def _print_links_to(store: Store, options: Namespace) -> int:
-    normalize_seed(options.url, ())
-    wanted = spellings(options.url, store.settings())
+    normalize_seed(options.url)
+    wanted = candidates(options.url, store.settings())
     found = False
     for record in filter(_is_sound, store.records()):
         if not set(wanted).isdisjoint(links_of(record)):
@@ -153,20 +162,20 @@ def _print_links_to(store: Store, options: Namespace) -> int:
 
 
 def _find(store: Store, given: str) -> Facts:
-    """The record of a URL that the user gave in any spelling."""
-    normalize_seed(given, ())
-    for url in spellings(given, store.settings()):
+    """Return the record of a URL that the user gave."""
+    normalize_seed(given)
+    for url in candidates(given, store.settings()):
         record = store.record(url)
         if record:
             return {**record, "url": url}
     found = explain(store, given)
     why = STATES.get(found["state"], "") + found["why"]
-    reason = f" ({found['refusal']['reason']})" if "refusal" in found else ""
+    reason = f" ({found['failure']['reason']})" if "failure" in found else ""
     raise NotThere(f"{found['url']} has no page in {store.root}: {why}{reason}")
 
 
 def find_page(store: Store, given: str) -> Facts:
-    """The same of a page that has html, or why it has none."""
+    """Return the record of a page that has html; NotThere with the reason if it has none."""
     record = _find(store, given)
     if not record.get("sha224"):
         raise NotThere(_why_no_html(store, record))
@@ -179,17 +188,17 @@ def _why_no_html(store: Store, record: Facts) -> str:
         return f"{url} is a redirect and has no html; it leads to {target[0]}"
     if "sitemap" in record:
         return f"{url} is a sitemap: only its links are kept, and `crawler links` prints them"
-    return f"the html of {url} is gone from {store.root}; remove its record and rehydrate to have it asked again"
+    return f"the html of {url} is gone from {store.root}; remove its record and rehydrate to request it again"
 
 
 # ---- hosts
 
 
-class Row(NamedTuple):
-    """What a host has: pages that are kept, refusals, URLs that wait, the bytes of its files in htmls/."""
+class HostRow(NamedTuple):
+    """What a host has: pages, failure records of any kind, waiting URLs, the bytes of its files in htmls/."""
 
     pages: int
-    refusals: int
+    failures: int
     waiting: int
     bytes: int
     host: str
@@ -197,41 +206,43 @@ class Row(NamedTuple):
 
 def print_hosts(options: Namespace) -> int:
     """`crawler hosts`."""
-    rows: Iterable[Row] = _rows(open_store(options.store))
+    rows: Iterable[HostRow] = _rows(open_store(options.store))
     if options.sort != "host":
         rows = sorted(rows, key=lambda row: (-getattr(row, options.sort), row.host))
     if sys.stdout.isatty() and not options.json:
-        print(paint(_columns(Row._fields), BOLD))
+        print(paint(_columns(HostRow._fields), BOLD))
     for row in rows:
         print(json.dumps(row._asdict()) if options.json else _columns(row))
     return errors.OVER
 
 
 def _columns(cells: Iterable[object]) -> str:
-    """Cells with tabs between them; on a terminal, as wide as the longest heading."""
+    """Return cells with tabs between them; on a terminal, as wide as the longest heading."""
     line = "\t".join(map(str, cells))
     return line.expandtabs(12) if sys.stdout.isatty() else line
 
 
-def _rows(store: Store) -> Iterator[Row]:
-    """Each host that has something or waits for it, by name."""
-    waiting = _Waiting(store)
+def _rows(store: Store) -> Iterator[HostRow]:
+    """Yield each host that has a record, a failure record or a waiting URL, by name."""
+    waiting = QueuedUrls(store)
     for host in sorted({*_known(store), *waiting.hosts()}):
         pages, size = store.weight(host)
-        yield Row(pages, store.refused(host), waiting.count(host), size, host)
+        yield HostRow(pages, store.refused(host), waiting.count(host), size, host)
 
 
 def _known(store: Store) -> list[str]:
-    """The hosts that have a record or a refusal."""
+    """Return the hosts that have a record or a failure record."""
     shapes = [item for noun in ("links", "errs") for item in store.files.shapes(noun).items()]
     return sorted({host for host, shape in shapes if shape != FILE and urls.is_host(host)})
 
 
-class _Waiting:
+class QueuedUrls:
     """All URLs in batches, each once: on this machine's disk, because there may be many millions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        import sqlite3  # only `hosts` needs it
+
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("CREATE TABLE waiting(host TEXT, key TEXT, PRIMARY KEY (host, key)) WITHOUT ROWID")
         self._db.execute("BEGIN")
@@ -244,10 +255,10 @@ class _Waiting:
                 yield from ((urls.host(task.url), urls.key(task.url)) for task in from_lines(data))
 
     def hosts(self) -> Iterator[str]:
-        """The hosts that have a URL in a batch."""
+        """Return the hosts that have a URL in a batch."""
         return (host for (host,) in self._db.execute("SELECT DISTINCT host FROM waiting"))
 
     def count(self, host: str) -> int:
-        """How many URLs of a host wait: in batches are also some that are settled and not tidied away yet."""
+        """Return how many URLs of a host wait; batches also have some that are done and not removed yet."""
         keys = {key for (key,) in self._db.execute("SELECT key FROM waiting WHERE host = ?", (host,))}
         return len(keys - self._store.settled(host)) if keys else 0

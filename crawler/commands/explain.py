@@ -1,18 +1,22 @@
-"""Explain: what became of one URL, and which rule or refusal decided. It only reads, so it disturbs no crawl.
+"""`crawler explain`: what became of one URL, and which rule or failure decided. It only reads.
 
 Not promised: what was handed over in the last seconds may be in no batch yet, a mount may show an old listing, and
-an owner counts as alive by this machine's clock: nothing is written to find out more.
+whether an owner is alive is judged by this machine's clock.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from crawler import errors
 from crawler import settings as config
+from crawler.commands.arguments import Add, check_root, what_is_wrong
 from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
@@ -23,7 +27,7 @@ from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
-from crawler.store.store import Store, shard_name
+from crawler.store.store import Store, open_store, shard_name
 from crawler.terminal import many
 from crawler.web import addresses, urls
 from crawler.web.page import REDIRECTS
@@ -33,8 +37,8 @@ from crawler.web.text import printable
 
 Facts = dict[str, Any]
 
-SETTLED, WAITING, NEVER_SEEN, NEVER_ASKED = "settled", "waiting", "never seen", "never asked"
-SHOWN = 5  # places of seeds that are named
+DONE, WAITING, NEVER_SEEN, NEVER_REQUESTED = "done", "waiting", "never seen", "never requested"
+SHOWN = 5  # seeds or patterns that are named
 # What the crawl itself asks on behalf of hosts.
 MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
 TRAPS = {
@@ -45,12 +49,27 @@ TRAPS = {
 }
 
 
+def commands(add: Add) -> None:
+    """Add `crawler explain`."""
+    made = add("explain", run, "crawler explain /mnt/shared/crawl https://example.org/news/")
+    made.add_argument("url", metavar="URL", help="need not be normalized")
+    made.add_argument("--json", action="store_true", help="for scripts")
+
+
+def run(options: Namespace) -> int:
+    """`crawler explain`."""
+    check_root(options.store, "explain")
+    found = explain(open_store(options.store), options.url)
+    print(json.dumps(found) if options.json else as_text(found))
+    return errors.OVER
+
+
 def explain(store: Store, given: str) -> Facts:
-    """All that the store knows of a URL, as a JSON value; nothing in it shows the userinfo that was given."""
+    """Return all that the store knows about a URL as a JSON value, without the userinfo that was given."""
     settings = store.settings()
-    meant = spellings(given, settings)
+    meant = candidates(given, settings)
     if not meant:
-        return {"url": None, "state": NEVER_ASKED, "rule": "bad-url", "why": urls.why_not(given)}
+        return {"url": None, "state": NEVER_REQUESTED, "rule": "bad-url", "why": what_is_wrong(given)}
     owners = read_owners(store.files, settings.shards)
     for url in meant:
         shard = urls.shard(url, settings.shards, settings.spread)
@@ -75,11 +94,11 @@ def explain(store: Store, given: str) -> Facts:
     return {**found, "rule": rule, "why": why}
 
 
-# ---- which URL is meant
+# ---- which URL it is
 
 
-def spellings(given: str, settings: Settings) -> list[str]:
-    """The URLs that may be meant, none if it is never asked; the last one is what a link like this leads to."""
+def candidates(given: str, settings: Settings) -> list[str]:
+    """Return the normalized URLs that may be meant, none if it is never requested; the last is what a link leads to."""
     normalized = urls.normalize(given, tracking=settings.tracking)
     if normalized is None:
         return []
@@ -90,7 +109,7 @@ def spellings(given: str, settings: Settings) -> list[str]:
 
 
 def _changes(given: str, url: str, settings: Settings) -> list[str]:
-    """How the URL differs from what was given, in words."""
+    """Return how the URL differs from what was given, in words."""
     if given == url:
         return []
     plain = urls.normalize(given, tracking=()) or ""
@@ -100,7 +119,7 @@ def _changes(given: str, url: str, settings: Settings) -> list[str]:
         "tracking parameters": plain != urls.normalize(given, tracking=settings.tracking),
         "session id": urls.without_session(plain) != plain and urls.without_session(url) == url,
     }
-    return [f"without its {what}" for what, differs in differences.items() if differs] or ["as browsers spell it"]
+    return [f"without its {what}" for what, differs in differences.items() if differs] or ["as browsers write it"]
 
 
 # ---- what became of it
@@ -111,22 +130,22 @@ def _path(noun: str, url: str) -> str:
 
 
 def _fate(store: Store, url: str, shards: Iterable[int]) -> Facts | None:
-    """Settled or waiting, with the facts; None if neither. It may be settled just while we look for it."""
+    """Return the facts of a URL that is done or waiting, or None; it may become done while we look for it."""
     shards = list(dict.fromkeys(shards))
-    return _settled(store, url, shards) or _waiting(store.files, shards, url) or _settled(store, url, shards)
+    return _done(store, url, shards) or _waiting(store.files, shards, url) or _done(store, url, shards)
 
 
-def _settled(store: Store, url: str, shards: list[int]) -> Facts | None:
-    record, refusal = store.record(url), store.refusal(url)
+def _done(store: Store, url: str, shards: list[int]) -> Facts | None:
+    record, failure = store.record(url), store.refusal(url)
     if record:
-        return {"state": SETTLED, "record": _of_record(record)}
-    if refusal:
-        facts = {name: refusal.get(name) for name in ("reason", "detail", "attempts", "when")}
-        again = _waiting(store.files, shards, urls.as_retry_task(url, mark_of(refusal))) is not None
-        meaning = look_up(str(facts["reason"])).meaning
-        return {"state": SETTLED, "refusal": {**facts, "meaning": meaning, "again": again}}
+        return {"state": DONE, "record": _of_record(record)}
+    if failure:
+        facts = {name: failure.get(name) for name in ("reason", "detail", "attempts", "when")}
+        again = _waiting(store.files, shards, urls.as_retry_task(url, mark_of(failure))) is not None
+        kind, _, meaning = look_up(str(facts["reason"]))
+        return {"state": DONE, "failure": {**facts, "kind": kind, "meaning": meaning, "again": again}}
     broken = [path for path in (_path("links", url), _path("errs", url)) if store.files.get(path) is not None]
-    return {"state": SETTLED, "broken": broken[0]} if broken else None
+    return {"state": DONE, "broken": broken[0]} if broken else None
 
 
 def _of_record(record: Facts) -> Facts:
@@ -139,10 +158,10 @@ def _of_record(record: Facts) -> Facts:
 
 def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
     lines = [line for shard in shards for data in batches(files, shard) for line in _line_in(data, url)]
-    tries = list(from_lines(b"".join(lines)))
-    if not tries:
+    tasks = list(from_lines(b"".join(lines)))
+    if not tasks:
         return None
-    task = max(tries, key=lambda task: (task.attempt, -task.depth))
+    task = max(tasks, key=lambda task: (task.attempt, -task.depth))
     seconds = max(task.due - time.monotonic(), 0.0)
     due = utc(time.time() + seconds) if seconds else None
     waiting = {"depth": task.depth, "attempt": task.attempt, "due": due, "seconds": round(seconds)}
@@ -150,7 +169,7 @@ def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
 
 
 def _line_in(data: bytes, url: str) -> Iterator[bytes]:
-    """The line of a URL in a batch, its first four columns; not all lines are read as such: there may be a million."""
+    """Yield the first four columns of a URL's line in a batch, without parsing the others: there may be a million."""
     needle = f"\t{url}".encode()
     at = max(data.find(needle + b"\n"), data.find(needle + b"\t"))
     if at < 0 and data.endswith(needle):
@@ -160,19 +179,19 @@ def _line_in(data: bytes, url: str) -> Iterator[bytes]:
 
 
 def _owner(files: Files, settings: Settings, names: set[str]) -> Facts:
-    """Who has the shard, and whether its pulse goes."""
+    """Return who owns the shard, and whether its heartbeat is recent."""
     id = min(names, default=FREE)
     if id == FREE:
         return {"id": None, "state": FREE}
     worker = members.find(files, settings, id)
-    return {name: worker[name] for name in ("id", "state", "age", "machine", "name", "unheeded")}
+    return {name: worker[name] for name in ("id", "state", "age", "machine", "name", "ignored_settings")}
 
 
-# ---- its host's manners
+# ---- robots.txt of its host
 
 
 def _robots(store: Store, settings: Settings, url: str) -> Facts:
-    """What robots.txt says of the URL, as it was last read."""
+    """Return what robots.txt says about the URL, as it was last read."""
     facts: Facts = {"obeyed": settings.robots, "token": token(settings.user_agent), "read": None}
     known = store.robots(urls.host(url))
     if known is None:
@@ -184,18 +203,19 @@ def _robots(store: Store, settings: Settings, url: str) -> Facts:
 
 # ---- which rule decided
 
-Verdict = tuple[str | None, str]  # the name of the rule or refusal, and what it says
+Decision = tuple[str | None, str]  # the name of the rule or reason, and what it says
 
 
-def _decided(store: Store, settings: Settings, found: Facts) -> Verdict:
-    if "refusal" in found:
-        again = "; it is asked again in its turn, as `crawler retry` said" if found["refusal"]["again"] else ""
-        return found["refusal"]["reason"], f"it was refused: {found['refusal']['meaning']}{again}"
+def _decided(store: Store, settings: Settings, found: Facts) -> Decision:
+    if "failure" in found:
+        failure = found["failure"]
+        again = "; `crawler retry` has queued it again" if failure["again"] else ""
+        return failure["reason"], f"{failure['kind']}: {failure['meaning']}{again}"
     if "broken" in found:
-        return None, f"{found['broken']} cannot be read; remove it and rehydrate to have the URL asked again"
+        return None, f"{found['broken']} cannot be read; remove it and rehydrate to request the URL again"
     if "record" in found:
         target = found["record"]["redirect"]
-        return None, "it is a redirect; what became of its target is asked for apart" if target else "it was kept"
+        return None, "it is a redirect; explain its target to see what became of it" if target else "it was kept"
     kept_out = _never(store, settings, found["url"])
     if found["state"] == NEVER_SEEN:
         kept_out = kept_out or _not_followed(store, settings, found["url"])
@@ -205,12 +225,12 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Verdict:
     if kept_out:
         return kept_out
     if found["state"] == WAITING:
-        return None, "nothing keeps it out: it is asked when it is due and its host's pace allows"
-    return None, f"nothing keeps it out, but no page that was read leads to it; `crawler add {store.root} URL` does"
+        return None, "nothing excludes it: it is requested when it is due and the delay of its host allows"
+    return None, f"nothing excludes it, but no page links to it; `crawler add {store.root} URL` adds it"
 
 
-def _never(store: Store, settings: Settings, url: str) -> Verdict | None:
-    """What no request is made to, whoever asks for it."""
+def _never(store: Store, settings: Settings, url: str) -> Decision | None:
+    """Return the rule by which a URL is never requested, wherever it comes from."""
     host = urls.host(url)
     name, port = _name_and_port(url)
     if any(rule.host in (None, name) and rule.port in (None, port) for rule in map(read_route, settings.connect_to)):
@@ -220,7 +240,7 @@ def _never(store: Store, settings: Settings, url: str) -> Verdict | None:
     free = settings.allow_private or settings.proxy or not addresses.names_private(host)
     if free or any(urls.host(seed) == host for seed in _seeds(store, named=True)):
         return None
-    return "private-address", f"{look_up('private-address').meaning}, and so does a seed that spells it"
+    return "private-address", f"{look_up('private-address').meaning}, and so does a seed on that host"
 
 
 def _name_and_port(url: str) -> tuple[str, int]:
@@ -230,14 +250,14 @@ def _name_and_port(url: str) -> tuple[str, int]:
 
 
 def _seeds(store: Store, named: bool = False) -> Iterator[str]:
-    """The seeds; only those that the user `named`, or also where their redirects led."""
+    """Yield the seeds: only those that the user `named`, or also where their redirects led."""
     for name, seeds in store.seeds():
         if not (named and name.startswith(REDIRECT)):
             yield from seeds
 
 
-def _not_followed(store: Store, settings: Settings, url: str) -> Verdict | None:
-    """What keeps a link out of the crawl."""
+def _not_followed(store: Store, settings: Settings, url: str) -> Decision | None:
+    """Return the rule by which a link is not followed."""
     seeds = _seeds(store) if settings.scope != "any" else ()
     scope = Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
     rule = scope.refuses(url)
@@ -257,10 +277,10 @@ def _barred(settings: Settings, url: str, rule: str) -> str:
     return f"the exclude pattern {pattern} is found in it"
 
 
-def _left_out(settings: Settings, url: str, depth: int) -> Verdict | None:
-    """What keeps a URL out that waits: patterns that were edited since it was found."""
+def _left_out(settings: Settings, url: str, depth: int) -> Decision | None:
+    """Return the pattern, edited since the URL was queued, that excludes it."""
     rule = bars(Scope("any", (), settings.include, settings.exclude), Task(url, depth))
-    return (rule, f"{_barred(settings, urls.bare(url), rule)}: in its turn it is left out") if rule else None
+    return (rule, f"{_barred(settings, urls.bare(url), rule)}: it will be dropped from the queue") if rule else None
 
 
 def _some(names: Iterable[str]) -> str:
@@ -269,8 +289,8 @@ def _some(names: Iterable[str]) -> str:
     return (", ".join(islice(names, SHOWN)) or "none") + more
 
 
-def _not_now(store: Store, settings: Settings, found: Facts) -> Verdict | None:
-    """What would keep it out at its turn, as things stand."""
+def _not_now(store: Store, settings: Settings, found: Facts) -> Decision | None:
+    """Return what would exclude it if it were requested now."""
     if found["robots"].get("allowed") is False and settings.robots:
         return "robots", f"{look_up('robots').meaning}, as it was last read"
     if settings.max_per_host is not None:
@@ -284,14 +304,14 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Verdict | None:
 
 
 def as_text(found: Facts) -> str:
-    """An explanation for people: short lines, and no control characters."""
+    """Return an explanation for people: short lines, no control characters."""
     if found["url"] is None:
         lines = {"state": found["state"], "why": found["why"]}
     else:
         host = urls.host(found["url"])
         lines = {
             "url": found["url"],
-            "spelled": ", ".join(found["changes"]),
+            "normalized": ", ".join(found["changes"]),
             "key": found["key"],
             "paths": f"{{htmls,links,errs}}/{host}/{found['key']}",
             "shard": f"{shard_name(found['shard'])}, {_say_owner(found['owner'])}",
@@ -300,15 +320,15 @@ def as_text(found: Facts) -> str:
             "depth": _say_depth(found),
             "robots": _say_robots(found["robots"]),
             "delay": f"{found['delay']:g} s between requests to {host}",
-            "settings": found["owner"].get("unheeded", ""),
-            "paused": "yes: no host is asked until `crawler resume`" if found["paused"] else "",
+            "settings": found["owner"].get("ignored_settings", ""),
+            "paused": "yes: no requests are sent until `crawler resume`" if found["paused"] else "",
         }
-    return "\n".join(f"{name + ':':<10}{printable(line)}" for name, line in lines.items() if line)
+    return "\n".join(f"{name + ':':<12}{printable(line)}" for name, line in lines.items() if line)
 
 
 def _say_owner(owner: Facts) -> str:
     if owner["id"] is None:
-        return "free: nobody owns it"
+        return "free: no worker owns it"
     machine = f" of machine {owner['machine']} on {owner['name']}" if owner["machine"] else ""
     seen = f", seen {owner['age']:,} s ago" if owner["age"] or owner["state"] == members.ALIVE else ""
     return f"owned by worker {owner['id']}{machine}, {owner['state']}{seen}"
@@ -319,11 +339,11 @@ def _say_state(found: Facts) -> str:
         record = found["record"]
         page = f"{record['title'] or 'no title'}, {many(record['links'], 'link')}"
         more = f"to {record['redirect']}" if record["redirect"] else page
-        return f"settled {record['fetched']}: status {record['status']}, {more}, depth {record['depth']}"
-    if "refusal" in found:
-        refusal = found["refusal"]
-        detail = f" ({refusal['detail']})" if refusal["detail"] else ""
-        return f"settled {refusal['when']}: {refusal['reason']}{detail}, attempts: {refusal['attempts']}"
+        return f"done {record['fetched']}: status {record['status']}, {more}, depth {record['depth']}"
+    if "failure" in found:
+        failure = found["failure"]
+        detail = f" ({failure['detail']})" if failure["detail"] else ""
+        return f"{failure['kind']} {failure['when']}: {failure['reason']}{detail}, attempts: {failure['attempts']}"
     if "waiting" not in found:
         return str(found["state"])
     waiting = found["waiting"]
@@ -335,8 +355,8 @@ def _say_depth(found: Facts) -> str:
     if found["state"] != NEVER_SEEN:
         return ""
     limit = found["depth_limit"]
-    reach = "however far they are" if limit is None else f"up to {limit:,} away"
-    return f"not known of a URL that was never seen; links are followed {reach} from a seed"
+    reach = "at any distance" if limit is None else f"up to {limit:,} away"
+    return f"unknown; links are followed {reach} from a seed"
 
 
 def _say_robots(robots: Facts) -> str:

@@ -1,73 +1,62 @@
-"""The manual: what --help shows. A command fits a screen, and the commands stand in groups."""
+"""`crawler help`: pages of the manual, and the help of a command."""
 
 from __future__ import annotations
 
-import argparse
-import re
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from importlib import resources
 
-from crawler.errors import UsageError
-from crawler.terminal import BOLD, paint
-
-GROUPS = {
-    "crawl": ("run", "add", "pause", "resume", "stop", "retry", "rehydrate"),
-    "watch": ("status", "top", "serve", "explain", "check", "doctor"),
-    "the corpus": ("ls", "cat", "links", "hosts", "export", "extract"),
-    "more": ("plan", "demo", "completion"),
-}
-WIDTH, INDENT = 80, 14
-HEADING = re.compile(r"^(?:\S.*:$|usage:|example:)", re.MULTILINE)
+from crawler import errors
+from crawler.commands.arguments import Add
+from crawler.commands.main import COMMANDS, overview, parsers
+from crawler.errors import UsageError, did_you_mean
 
 
-class Layout(argparse.HelpFormatter):
-    """A line for each flag, where argparse would take two."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=25)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        """`-d, --depth N`, and not `-d N, --depth N`."""
-        if not action.option_strings or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        value = self._format_args(action, self._get_default_metavar_for_optional(action))
-        return f"{', '.join(action.option_strings)} {value}"
+def commands(add: Add) -> None:
+    """Add `crawler help`."""
+    made = add("help", run, "crawler help politeness", store=False)
+    made.add_argument("topic", nargs="?", metavar="TOPIC", help="a page of the manual or a command; none lists them")
 
 
-class Overview(Layout, argparse.RawDescriptionHelpFormatter):
-    """The same, with the groups of commands as they are."""
+def run(options: Namespace) -> int:
+    """`crawler help`."""
+    pages, topic = topics(), options.topic
+    if topic is None:
+        print("\n".join([overview(), "", "manual:", *(f"  {name:<12}{title}" for name, title in pages.items())]))
+    elif topic in pages:
+        usage = [parsers([topic])[topic].format_help()] if topic in COMMANDS else []
+        _show("\n".join([*usage, page(topic)]))
+    elif topic in COMMANDS:
+        print(parsers([topic])[topic].format_help(), end="")
+    else:
+        hint = did_you_mean(topic, [*pages, *COMMANDS], "`crawler help` lists them")
+        raise UsageError(f"unknown topic {topic!r}; {hint}")
+    return errors.OVER
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, with our layout, our one sentence and exit code."""
-
-    def __init__(self, **how: Any) -> None:
-        super().__init__(**{"formatter_class": Layout, **how})
-
-    def format_help(self) -> str:
-        """The help, with headings that stand out on a terminal."""
-        return HEADING.sub(lambda found: paint(found[0], BOLD), super().format_help())
-
-    def error(self, message: str) -> NoReturn:
-        """Stop with a sentence about usage."""
-        raise UsageError(f"{message}; `{self.prog} --help` tells more")
+def topics() -> dict[str, str]:
+    """Return the pages of the manual by name, each with its title."""
+    folder = resources.files("crawler") / "manual"
+    names = sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md"))
+    return {name: page(name).partition("\n")[0].lstrip("# ") for name in names}
 
 
-def overview(commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """All commands in their groups, a line or two each."""
-    grouped = {name for names in GROUPS.values() for name in names}
-    rest = {"others": [name for name in commands if name not in grouped]}
-    lines = [line for title, names in {**GROUPS, **rest}.items() for line in _group(title, names, commands)]
-    return "\n".join([*lines, "`crawler COMMAND --help` has the flags of a command and an example."])
+def page(topic: str) -> str:
+    """Return a page of the manual, as Markdown."""
+    return (resources.files("crawler") / "manual" / f"{topic}.md").read_text("utf-8")
 
 
-def _group(title: str, names: Iterable[str], commands: Mapping[str, argparse.ArgumentParser]) -> Iterator[str]:
-    known = [name for name in names if name in commands]
-    if known:
-        yield f"{title}:"
-    for name in known:
-        said = (commands[name].description or "").removesuffix(".")
-        yield textwrap.fill(said, WIDTH, initial_indent=f"  {name:<{INDENT - 2}}", subsequent_indent=" " * INDENT)
-    if known:
-        yield ""
+def _show(text: str) -> None:
+    """Print a text; on a terminal through $PAGER, or less."""
+    command = shlex.split(os.environ.get("PAGER") or "less -R")
+    if sys.stdout.isatty() and shutil.which(command[0]):
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as pager:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
+            pager.communicate(text.encode())
+    else:
+        print(text, end="")

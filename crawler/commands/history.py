@@ -1,6 +1,6 @@
-"""What watchers see: how a crawl stands now, and how it went while somebody looked. For `top` and `serve`.
+"""The state of a crawl and its recent history, for `top` and `serve`.
 
-A look costs what the workers' names and small files cost, and only those are read that are new; pages are never walked.
+A look lists the workers' names and reads only files that are new; pages are never read.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from crawler.store.mount import UNCOUNTED
 from crawler.store.store import Store
 
 SHOWN = 10  # hosts of a kind
-# Seconds between two looks at crawl.yaml, and between two counts of what waits where nobody is at work, each of which
-# takes a listing for each shard.
+# Seconds between two reads of crawl.yaml, and between two counts of waiting URLs while no machine runs: each takes a
+# listing for each shard.
 SELDOM = 30.0
-MINUTE, HOUR = 60, 60  # seconds, and minutes: as far as workers remember
+MINUTE, HOUR = 60, 60  # seconds, and minutes: how far back workers remember
 
 Point = dict[str, Any]
 
 
 class Outlook:
-    """A store as one sees it who looks again and again; not for two threads at once."""
+    """A store that is looked at repeatedly: caches what would be re-read. Not thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -36,15 +36,15 @@ class Outlook:
         self._next_read = self._next_count = 0.0
 
     def look(self, again: bool = False) -> dict[str, Any]:
-        """How the crawl stands, as a JSON value: all that `report.status` tells, and
+        """Return the state of the crawl as a JSON value: all that `status` returns, and
 
         `when`: now, in seconds since 1970; `history`: points of `t`, `pages`, `rate` and `waiting`, the oldest first;
         `hosts`: the busiest, and `slowest`: those that take longest, each as `host`, `pages`, `waiting`, `delay`
         (seconds between two requests) and `strain`, None where it is not known; `free`: `bytes` and `inodes`, None
-        where nobody counts them. `again` looks twice at workers that seem silent.
+        where the file system does not count them. `again` looks twice at workers that seem silent.
         """
         if not self.store.exists():  # a folder under a mount that is gone looks like an empty store
-            raise StoreAway(f"there is no store at {self.store.root} any more; is the mount still there?")
+            raise StoreAway(f"no store at {self.store.root} any more; is the mount still there?")
         self._read_settings()
         members = look(self.store.files, self._settings, again, self._memory)
         found = status.tell(self.store, members, self._backlog, self._wrong)
@@ -70,7 +70,7 @@ class Outlook:
         return {name: None if count == UNCOUNTED else count for name, count in counted}
 
     def _read_settings(self) -> None:
-        """Whoever watches for weeks goes by what crawl.yaml says now, and is told if that is not right."""
+        """Follow edits of crawl.yaml, and note what is wrong with it."""
         if time.monotonic() >= self._next_read:
             self._settings, self._wrong = self.store.settings_at_hand()
             self._next_read = time.monotonic() + SELDOM
@@ -83,18 +83,18 @@ class Outlook:
 
 
 class History:
-    """How pages and waiting URLs went: close points lately, and fewer the longer ago; the clock is passed in."""
+    """Points of pages and waiting URLs, fewer the longer ago; the clock is passed in."""
 
     MOST = 600
     CLOSEST = 1.0  # seconds between two points
-    SPAN = 10.0  # seconds over which a rate is taken: workers tell what they did only with each pulse
+    SPAN = 10.0  # seconds over which a rate is taken: counters change only with each heartbeat
 
     def __init__(self, past: list[Point], now: float) -> None:
         self.points = past
         self._began = now
 
     def note(self, now: float, pages: int, waiting: int, rate: float) -> None:
-        """One more point, unless the last one is as good as new; `rate` is what workers tell of their last minute."""
+        """Add a point, unless the last one is recent; `rate` is what workers report of their last minute."""
         if self.points and now - self.points[-1]["t"] < self.CLOSEST:
             return
         since = next((point for point in reversed(self.points) if now - point["t"] >= self.SPAN), None)
@@ -107,7 +107,7 @@ class History:
 
 
 def _past(members: Members, now: float) -> list[Point]:
-    """The last hour as the workers remember it."""
+    """Return the last hour as the workers remember it."""
     ages = {worker["id"]: worker["age"] // MINUTE for worker in members.workers}
     told = [(found, ages[found["heartbeat"].id]) for found in members.counters]
     longest = max((age + len(found["minutes"]) for found, age in told if age < HOUR and "minutes" in found), default=0)
@@ -117,22 +117,22 @@ def _past(members: Members, now: float) -> list[Point]:
         pages, waiting = sum(pages for pages, _ in stood), sum(waiting for _, waiting in stood)
         rate = round(max(pages - points[-1]["pages"], 0) / MINUTE, 2) if points else 0.0
         points.append({"t": now - ago * MINUTE, "pages": pages, "rate": rate, "waiting": waiting})
-    return points[1:]  # the first is only there to be compared with
+    return points[1:]  # the first one has no rate
 
 
 def _stood(found: Facts, ago: int) -> tuple[int, int]:
-    """The pages of a worker and what waited there, so many minutes before its last sign of life."""
+    """Return the pages and waiting URLs of a worker, so many minutes before its last heartbeat."""
     minutes = found.get("minutes", ())
     if ago <= 0:
         return found.get("pages", 0), 0
     if ago > len(minutes):
-        ago = HOUR  # before that it was not there, or had forgotten
+        ago = HOUR  # it was not running then, or has forgotten
     pages, waiting = minutes[-ago] if ago <= len(minutes) else (0, 0)
     return pages, waiting
 
 
 def _slowest(counters: list[Facts]) -> list[Facts]:
-    """The hosts that take longest, as the workers at work tell; one may be split over many of them."""
+    """Return the hosts that take longest; one may be split over several workers."""
     hosts: dict[str, Facts] = {}
     for host, waiting, delay, strain in (row for found in counters for row in found.get("slowest", ())):
         before = hosts.get(host, {"waiting": 0})["waiting"]

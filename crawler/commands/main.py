@@ -1,63 +1,83 @@
-"""Arguments to calls, errors to exit codes. Only this module prints and exits."""
+"""The `crawler` command: the table of commands, arguments to calls, errors to exit codes.
+
+The module of a command is loaded when the command is called.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
 import io
-import json
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import asdict
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from crawler import __version__, errors
-from crawler import settings as config
-from crawler.commands import browse, completion, explain, plan, retry
-from crawler.commands import help as manual
-from crawler.commands import run as crawl
-from crawler.commands import status as report
-from crawler.commands.check import check
-from crawler.commands.demo import demo
-from crawler.commands.doctor import doctor
-from crawler.commands.export import export
-from crawler.commands.extract import extract
-from crawler.commands.help import Parser
-from crawler.commands.run import DURATION, WHOLE
-from crawler.commands.serve import serve
-from crawler.commands.top import screen
-from crawler.crawl.logs import log
-from crawler.crawl.start import check_root
-from crawler.errors import CrawlerError, UsageError
-from crawler.fleet import control
-from crawler.frontier import rehydrate
-from crawler.store.store import open_store, open_to_write
-from crawler.terminal import Add, flag, say
+from crawler.errors import CrawlerError, UsageError, did_you_mean
+from crawler.terminal import BOLD, paint, say
 
-Call = Callable[[argparse.Namespace], int]
+
+class Command(NamedTuple):
+    """A command: the group in which the overview lists it, the module below `crawler.commands` that adds it."""
+
+    group: str
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "run": Command("crawl", "run", "crawl into a store, or resume a crawl"),
+    "add": Command("crawl", "run", "add URLs to a crawl, whether machines are at work on it or not"),
+    "pause": Command("crawl", "control", "have all machines stop sending requests, until `resume`"),
+    "resume": Command("crawl", "control", "have all machines resume after `pause`"),
+    "stop": Command("crawl", "control", "have all machines finish cleanly, and wait for them"),
+    "retry": Command("crawl", "retry", "request failed URLs again"),
+    "rehydrate": Command("crawl", "control", "rebuild the frontier from the saved links"),
+    "status": Command("watch", "status", "show the state of a crawl"),
+    "top": Command("watch", "top.screen", "watch all machines of a crawl at work"),
+    "serve": Command("watch", "serve.serve", "show a crawl as a web page, with metrics for Prometheus"),
+    "explain": Command("watch", "explain", "tell what became of a URL, and which rule decided"),
+    "check": Command("watch", "check.check", "check that a store is sound, and repair it"),
+    "doctor": Command("watch", "doctor.doctor", "test whether a mount is fit for a crawl"),
+    "ls": Command("the corpus", "browse", "list the pages of a store"),
+    "cat": Command("the corpus", "browse", "print the html of a page"),
+    "links": Command("the corpus", "browse", "print the links of a page"),
+    "hosts": Command("the corpus", "browse", "list the hosts of a store"),
+    "export": Command("the corpus", "export.export", "write pages to a file or a database, a row each"),
+    "extract": Command("the corpus", "extract.extract", "extract data from stored pages by rules, without requests"),
+    "plan": Command("more", "plan", "estimate disk, machines and time for a crawl of so many pages"),
+    "demo": Command("more", "demo.demo", "crawl an embedded web and check that every page is there"),
+    "completion": Command("more", "completion", "print a script that completes commands in a shell"),
+    "help": Command("more", "help", "show a page of the manual, or the help of a command"),
+}
+ABOUT = "A web crawler for several machines and one shared folder."
+WIDTH, INDENT = 80, 14
+HEADING = re.compile(r"^(?:\S.*:$|usage:|example:)", re.MULTILINE)
 
 
 def main() -> NoReturn:
-    """The `crawler` command."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # until a machine listens to them: an end without a word
+    """Run the `crawler` command."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # until a machine handles them: exit silently
         signal.signal(number, signal.default_int_handler)
     _prepare_output()
     sys.exit(run(sys.argv[1:]))
 
 
 def _prepare_output() -> None:
-    """Printing is no fault, be it that standard output was closed before we began, or that it lacks some letters."""
+    """Make printing safe where standard output is closed, or lacks some characters."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return its exit code."""
     try:
         return _call(args)
     except CrawlerError as error:
@@ -71,19 +91,21 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the one place where a fault of ours gets its exit code
         if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
             _print_no_more()
-            say("crawler: there is no room for what is printed; free some, or print to another place", sys.stderr)
+            say("crawler: no space left for the output; free some, or print to another place", sys.stderr)
             return errors.FULL
+        from crawler.crawl.logs import log
+
         log.exception("crawler: a fault of the program itself; please report it with these lines")
         return errors.BUG
 
 
 def _print_no_more() -> None:
-    """Leave what is not printed yet: closing standard output must not fail again."""
+    """Drop what is not printed yet: closing standard output must not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _call(args: Sequence[str]) -> int:
-    """Run it until all that it printed is out: after us, a closed pipe would be a fault."""
+    """Run the command and flush its output: at exit, a closed pipe would look like a fault."""
     try:
         options = read(args)
         return int(options.command(options))
@@ -92,121 +114,101 @@ def _call(args: Sequence[str]) -> int:
 
 
 def read(args: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line; URLs may stand anywhere among the flags, which argparse alone does not allow."""
-    options, rest = parser().parse_known_args(args)
+    """Return the options of a command line; URLs may stand among the flags, which argparse alone does not allow."""
+    name, *_ = args = args or ["--help"]
+    if name not in COMMANDS and not name.startswith("-"):
+        hint = did_you_mean(name, COMMANDS, "`crawler help` lists the commands")
+        raise UsageError(f"unknown command {name!r}; {hint}")
+    program = parser([name] if name in COMMANDS else ())
+    options, rest = program.parse_known_args(args)
     several = [given for given in (vars(options).get("urls"), vars(options).get("hosts")) if isinstance(given, list)]
     strange = [item for item in rest if item.startswith("-") or not several]
     if strange:
-        name = strange[0].partition("=")[0]
-        raise UsageError(
-            f"there is no flag or place for {name!r}; `crawler --help` and `crawler COMMAND --help` list them"
-        )
+        raise UsageError(_unknown(strange[0].partition("=")[0], vars(options).get("parser", program)))
     if rest:
         several[0] += rest
     return options
 
 
-def parser() -> Parser:
-    """All commands and flags."""
-    about = "A web crawler for several machines and one shared folder."
-    program = Parser(prog="crawler", usage="crawler COMMAND ...", description=about, formatter_class=manual.Overview)
+def _unknown(item: str, command: argparse.ArgumentParser) -> str:
+    more = f"`{command.prog} --help` lists what it takes"
+    if not item.startswith("-"):
+        return f"unexpected argument {item!r}; {more}"
+    known = [flag for flag in command._option_string_actions if flag.startswith("--")]
+    return f"unknown option {item}; {did_you_mean(item, known, more, quoted=False)}"
+
+
+def parser(names: Collection[str] = COMMANDS.keys()) -> Parser:
+    """Return the parser of the program with these commands."""
+    program = Parser(prog="crawler", usage="crawler COMMAND ...", description=ABOUT, formatter_class=Overview)
     program.add_argument("--version", action="version", version=f"crawler {__version__}")
+    program.epilog = overview()
+    if not names:
+        return program
     commands = program.add_subparsers(prog="crawler", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
 
-    def add(name: str, help: str, call: Call, example: str, store: bool = True) -> Parser:
-        made: Parser = commands.add_parser(name, description=help + ".", epilog=f"example: {example}")
-        made.set_defaults(command=call)
+    def add(name: str, call: Callable[[argparse.Namespace], int], example: str, store: bool = True) -> Parser:
+        made: Parser = commands.add_parser(name, description=f"{COMMANDS[name].help}.", epilog=f"example: {example}")
+        made.set_defaults(command=call, parser=made)
         if store:
             made.add_argument("store", type=Path, metavar="STORE", help="the shared folder")
         return made
 
-    crawl.commands(add)
-    _crawl_commands(add)
-    for module in (screen, serve, browse, export, extract, check, retry, plan):
-        module.commands(add)
-    completion.commands(add, parser)
-    program.epilog = manual.overview(commands.choices)
+    for module in dict.fromkeys(COMMANDS[name].module for name in names):
+        import_module(f"crawler.commands.{module}").commands(add)
     return program
 
 
-def _crawl_commands(add: Add) -> None:
-    """What steers a crawl, and tells how it stands."""
-    shared = "/mnt/shared/crawl"
-    status = add("status", "how a crawl stands", show_status, f"crawler status {shared} --json | jq .waiting")
-    status.add_argument("--json", action="store_true", help="for scripts")
-    status.add_argument("-v", "--verbose", action="store_true", help="show each worker, however many there are")
-    example = f"crawler explain {shared} https://example.org/news/"
-    explained = add("explain", "what became of a URL, and which rule decided", show_explanation, example)
-    explained.add_argument("url", metavar="URL", help="in any spelling")
-    explained.add_argument("--json", action="store_true", help="for scripts")
-    add("pause", "have all machines stop asking hosts, until `resume`", run_pause, f"crawler pause {shared}")
-    add("resume", "have all machines go on after `pause`", run_resume, f"crawler resume {shared}")
-    help = "have all machines at work end in good order, and wait for them"
-    add("stop", help, run_stop, f"crawler stop {shared}")
-    add("rehydrate", "make the frontier again from the saved links", run_rehydrate, f"crawler rehydrate {shared}")
-    help = "crawl an embedded web and prove that every page is there"
-    shown = add("demo", help, demo.run, "crawler demo /tmp/demo --workers 4", store=False)
-    demo.flags(shown, flag(config.whole(1, 1_000_000)), WHOLE)
-    example = f"crawler doctor {shared}, on two machines at once"
-    checked = add("doctor", "test whether a mount is fit for a crawl", run_doctor, example)
-    checked.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
-    checked.add_argument(
-        "--wait", type=DURATION, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
-    )
+def parsers(names: Collection[str] = COMMANDS.keys()) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of these commands by name, and of what their modules add besides."""
+    (found,) = (action.choices for action in parser(names)._actions if isinstance(action.choices, dict))
+    return dict(found)
 
 
-def show_status(options: argparse.Namespace) -> int:
-    """`crawler status`."""
-    found = report.status(open_store(options.store))
-    say(json.dumps(found) if options.json else report.as_text(found, options.verbose))
-    return errors.OVER
+def overview() -> str:
+    """Return all commands in their groups, a line or two each."""
+    groups = dict.fromkeys(command.group for command in COMMANDS.values())
+    lines = [line for group in groups for line in _group(group)]
+    return "\n".join([*lines, "`crawler COMMAND --help` lists its options, `crawler help` the manual."])
 
 
-def show_explanation(options: argparse.Namespace) -> int:
-    """`crawler explain`."""
-    check_root(options.store, "explain")
-    found = explain.explain(open_store(options.store), options.url)
-    print(json.dumps(found) if options.json else explain.as_text(found))
-    return errors.OVER
+def _group(title: str) -> Iterator[str]:
+    yield f"{title}:"
+    for name, command in COMMANDS.items():
+        if command.group == title:
+            first = f"  {name:<{INDENT - 2}}"
+            yield textwrap.fill(command.help, WIDTH, initial_indent=first, subsequent_indent=" " * INDENT)
+    yield ""
 
 
-def run_pause(options: argparse.Namespace) -> int:
-    """`crawler pause`."""
-    say(control.pause(open_to_write(options.store)))
-    return errors.OVER
+class Layout(argparse.HelpFormatter):
+    """One line for each flag, where argparse would take two."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=25)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """`-d, --depth N`, and not `-d N, --depth N`."""
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
 
 
-def run_resume(options: argparse.Namespace) -> int:
-    """`crawler resume`."""
-    say(control.resume(open_to_write(options.store)))
-    return errors.OVER
+class Overview(Layout, argparse.RawDescriptionHelpFormatter):
+    """The same, with the groups of commands as they are."""
 
 
-def run_stop(options: argparse.Namespace) -> int:
-    """`crawler stop`."""
-    done = control.stop(open_to_write(options.store), say)
-    return errors.OVER if done else errors.LIMIT
+class Parser(argparse.ArgumentParser):
+    """argparse with our layout, and with one sentence and exit code for errors."""
 
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"formatter_class": Layout, **how})
 
-def run_rehydrate(options: argparse.Namespace) -> int:
-    """`crawler rehydrate`."""
-    store = open_to_write(options.store)
-    settings = store.settings()
-    with store.alone("rehydrating the store"):
-        rehydrate.rehydrate(store, settings, say)
-    return errors.OVER
+    def format_help(self) -> str:
+        """Return the help, with headings that stand out on a terminal."""
+        return HEADING.sub(lambda found: paint(found[0], BOLD), super().format_help())
 
-
-def run_doctor(options: argparse.Namespace) -> int:
-    """`crawler doctor`."""
-    findings = []
-    with closing(doctor.examine(options.store, options.wait)) as told:
-        for found in told:
-            if isinstance(found, str):
-                say(found, sys.stderr)
-                continue
-            findings.append(found)
-            say(json.dumps(asdict(found)) if options.json else doctor.as_line(found))
-    if not options.json:
-        say(doctor.verdict(findings))
-    return doctor.exit_code(findings)
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError(f"{message}; see `{self.prog} --help`")

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crawler import errors, settings
+from crawler.commands.arguments import Add
 from crawler.commands.plan_sums import DAY, EXT4_MOST, RATES, SHARDS, Sums, Workload, rate
 from crawler.errors import NotThere, UsageError
 from crawler.store.store import Store, open_store
-from crawler.terminal import Add, bar, many, say
+from crawler.terminal import bar, many, say
 from crawler.web import urls
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
@@ -39,7 +40,7 @@ class Line(NamedTuple):
 def commands(add: Add) -> None:
     """Add `crawler plan`."""
     example = "crawler plan --pages 1e9 --days 7 --hosts 1e6"
-    made = add("plan", "what a crawl of so many pages takes: machines, disk, time", run, example, store=False)
+    made = add("plan", run, example, store=False)
     made.usage = "crawler plan --pages N --hosts N [FLAG ...]"
     made.add_argument("--pages", type=_count, required=True, metavar="N", help="1e9, 1,000,000 or 1M of them")
     made.add_argument("--hosts", type=_count, metavar="N", help="that they are spread over")

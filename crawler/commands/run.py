@@ -1,54 +1,31 @@
-"""`crawler run` and `crawler add`: from flags to settings and seeds, and from there to a machine at work."""
+"""`crawler run` and `crawler add`: from flags to settings and seeds, and to a running machine."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from crawler import errors
 from crawler import settings as config
 from crawler.commands import status
+from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, Add, check_root, normalize_seed
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import Machine, Plan, check_limits
 from crawler.crawl.start import add as add_seeds
-from crawler.crawl.start import begin, check_root, normalize_seed
+from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.store.mount import Files
 from crawler.store.store import open_store, open_to_write
-from crawler.terminal import Add, flag, many, say
+from crawler.terminal import as_time, many, say
 from crawler.web import urls
+from crawler.web.reasons import KINDS
 
-WHOLE = flag(config.whole(1, 1024))
-DURATION = flag(config.duration)
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
-
-
-# flag, setting, how argparse reads it
-SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
-    (("-d", "--depth"), "depth", {"metavar": "N"}),
-    (("-w", "--delay"), "delay", {"metavar": "SECONDS"}),
-    (("--scope",), "scope", {"metavar": "page|prefix|host|domain|any"}),
-    (("--include",), "include", {"metavar": "RE", "action": "append"}),
-    (("--exclude",), "exclude", {"metavar": "RE", "action": "append"}),
-    (("--order",), "order", {"metavar": "bfs|dfs"}),
-    (("--max-pages",), "max_pages", {"metavar": "PAGES"}),
-    (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),
-    (("-U", "--user-agent"), "user_agent", {"metavar": "TEXT"}),
-    (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
-    (("--max-size",), "max_size", {"metavar": "SIZE"}),
-    (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
-    (("--proxy",), "proxy", {"metavar": "URL"}),
-    (("--connect-to",), "connect_to", {"metavar": "HOST:PORT:ADDR:PORT", "action": "append"}),
-    (("--allow-private",), "allow_private", {"action": "store_true", "default": None}),
-    (("--no-robots",), "robots", {"action": "store_false", "default": None}),
-    (("--shards",), "shards", {"metavar": "N"}),
-)
-
-
 USUAL = {"depth", "delay", "scope", "include", "exclude", "max_pages", "user_agent"}  # the flags that --help explains
 
 
@@ -56,9 +33,9 @@ def commands(add: Add) -> None:
     """`crawler run` and `crawler add`."""
     shared = "/mnt/shared/crawl"
     example = f"crawler run {shared} https://example.org/ --scope host -d 3"
-    _run_flags(add("run", "crawl into a store, or go on with one", run_crawl, example))
+    _run_flags(add("run", run_crawl, example))
     example = f"crawler add {shared} https://example.org/news/"
-    _url_flags(add("add", "give URLs to a crawl, whether machines are at work on it or not", run_add, example))
+    _url_flags(add("add", run_add, example))
 
 
 def _url_flags(made: argparse.ArgumentParser) -> None:
@@ -76,7 +53,7 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     group.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
     help = "any setting by name; repeatable"
     group.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help=help)
-    rare = made.add_argument_group("more of them, which README.md explains with all that --set knows", _rare_flags())
+    rare = made.add_argument_group("more settings; `crawler help settings` explains them and all others", _rare_flags())
     for flags, name, how in SETTING_FLAGS:
         if name in USUAL:
             default = getattr(config.Settings(), name)
@@ -94,11 +71,11 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
         help="processes (default: cores)",
     )
     here.add_argument(
-        "-t", "--concurrency", type=WHOLE, default=16, metavar="N", help="visitors per worker (default 16)"
+        "-t", "--concurrency", type=WHOLE, default=16, metavar="N", help="requests at once per worker (default 16)"
     )
-    here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="end in good order after 90s, 30m, 2h, 1d")
+    here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    here.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice: every page")
+    here.add_argument("-v", "--verbose", action="count", default=0, help="log more; twice: every page")
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
 
 
@@ -119,25 +96,26 @@ def run_crawl(options: argparse.Namespace) -> int:
         raise UsageError(
             f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
         ) from error
-    root = options.store.absolute()
+    root, began = options.store.absolute(), time.monotonic()
     plan = Plan(root, options.workers, options.concurrency, options.time_limit, options.quiet, logs)
     try:
         settings = begin(options.store, given, seeds, plan.id, log.warning)
         if not config.has_contact(settings):
-            log.warning("warning: the user agent tells nobody where to complain; %s", CONTACT)
+            log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
         if not settings.robots:
             log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
-        code = Machine(plan, settings).run()
+        machine = Machine(plan, settings)
+        code = machine.run()
     finally:
         control.withdraw(Files(root), plan.id)
-    code, said = _last_word(options.store, code)
+    code, said = _last_line(options.store, code, machine.scoreboard.total("pages"), time.monotonic() - began)
     if not options.quiet:
         say(said)
     return code
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given: -c FILE, then --set, then flags."""
+    """Return the settings that were given: -c FILE, then --set, then flags."""
     given: dict[str, Any] = {}
     if options.config:
         try:
@@ -146,7 +124,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
     for item in options.set:
         name, value = config.pair(item)
-        given[name] = config.check_one(name, value, f"--set {name}")
+        given[name] = config.check_one(name, value, "--set")
     for flags, name, _ in SETTING_FLAGS:
         value = getattr(options, f"set_{name}")
         if value is not None:
@@ -155,9 +133,9 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _seeds(options: argparse.Namespace) -> list[str]:
-    """All that the user gave to begin with, in its one spelling."""
-    pages = [normalize_seed(seed, ()) for seed in [*options.urls, *_input_urls(options.input_file)]]
-    return pages + [urls.as_sitemap(normalize_seed(seed, ())) for seed in options.sitemap]
+    """Return the URLs that the user gave, normalized."""
+    pages = [normalize_seed(seed) for seed in [*options.urls, *_input_urls(options.input_file)]]
+    return pages + [urls.as_sitemap(normalize_seed(seed)) for seed in options.sitemap]
 
 
 def _input_urls(file: str | None) -> list[str]:
@@ -171,14 +149,14 @@ def _input_urls(file: str | None) -> list[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.strip().startswith("#"):
             try:
-                found.append(normalize_seed(line.strip(), ()))
+                found.append(normalize_seed(line.strip()))
             except UsageError as error:
                 raise UsageError(f"{file}, line {number}: {error}") from error
     return found
 
 
-def _last_word(root: Path, code: int) -> tuple[int, str]:
-    """How a run ended; a limit that is reached when nothing waits any more is the end of the crawl."""
+def _last_line(root: Path, code: int, pages: int, seconds: float) -> tuple[int, str]:
+    """Return the exit code and last line of a run; at a limit with nothing waiting, the crawl is over."""
     try:
         found = status.status(open_store(root), again=False)
     except CrawlerError as error:
@@ -186,15 +164,15 @@ def _last_word(root: Path, code: int) -> tuple[int, str]:
     others = any(worker["state"] == "alive" for worker in found["workers"])
     if code == errors.LIMIT and not found["waiting"] and not others:
         code = errors.OVER
-    refused = sum(found["refusals"].values())
     ended = errors.EXIT_CODES[code].partition(";")[0]
-    waiting = "" if code == errors.OVER else f", {found['waiting']:,} waiting"
     if not found["waiting"]:
-        ended, waiting = ended.replace(" with work left", ""), waiting.replace(" 0 ", " nothing ")
-    return code, (
-        f"{ended}; {many(found['pages'], 'page')}, "
-        f"{many(found['redirects'], 'redirect')}, {many(refused, 'refusal')}{waiting} in {root}"
-    )
+        ended = ended.replace(" with work left", "")
+    counts = [many(found["pages"], "page"), many(found["redirects"], "redirect")]
+    counts += [f"{found[kind]:,} {kind}" for kind in KINDS if found[kind]]
+    if code != errors.OVER:
+        counts.append(f"{found['waiting']:,} waiting" if found["waiting"] else "nothing waiting")
+    pace = f"{as_time(seconds)}, {pages / max(seconds, 0.1):,.1f} pages a second"
+    return code, f"{ended}; {', '.join(counts)} in {root}; this run: {pace}"
 
 
 def run_add(options: argparse.Namespace) -> int:
@@ -202,6 +180,6 @@ def run_add(options: argparse.Namespace) -> int:
     check_root(options.store, "add")
     seeds = _seeds(options)
     if not seeds:
-        raise UsageError("there is nothing to add; give URLs, or a file of them with -i")
+        raise UsageError("nothing to add; give URLs, or a file of them with -i")
     say(add_seeds(open_to_write(options.store), seeds))
     return errors.OVER

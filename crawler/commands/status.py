@@ -1,47 +1,71 @@
-"""What operators ask of a store: how it stands. From the workers' counters and the batches' names, never by a walk."""
+"""`crawler status`: the state of a crawl, from the workers' counters and the names of batches; no page is read."""
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from crawler import errors
+from crawler.commands.arguments import Add
 from crawler.fleet.control import is_paused
 from crawler.fleet.members import ALIVE, ENDED, Facts, Members, look
 from crawler.frontier.frontier import folder, lines_of
-from crawler.store.store import Store
-from crawler.terminal import many, size
+from crawler.store.store import Store, open_store
+from crawler.terminal import many, say, size
+from crawler.web.reasons import KINDS
+from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
 
-TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "cut")
-WAITS_FOR = {"in_flight": "in flight", "turn": "visitor"}  # other reasons are the words themselves
-FEW = 8  # workers that are shown one by one without being asked for
+TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "skipped")
+WAITING_FOR = {"in_flight": "in flight", "turn": "request slot"}  # other names are plain words already
+FEW_WORKERS = 8  # that are shown one by one without --verbose
+MAIN_REASONS = 6  # of each kind that are shown
+
+
+def commands(add: Add) -> None:
+    """Add `crawler status`."""
+    made = add("status", run, "crawler status /mnt/shared/crawl --json | jq .waiting")
+    made.add_argument("--json", action="store_true", help="for scripts")
+    made.add_argument("-v", "--verbose", action="store_true", help="show each worker, however many there are")
+
+
+def run(options: Namespace) -> int:
+    """`crawler status`."""
+    found = status(open_store(options.store))
+    say(json.dumps(found) if options.json else as_text(found, options.verbose))
+    return errors.OVER
 
 
 def status(store: Store, again: bool = True) -> dict[str, Any]:
-    """How a crawl stands, as a JSON value; `again` looks twice at workers that seem silent.
+    """Return the state of a crawl as a JSON value; `again` looks twice at workers that seem silent.
 
-    After a kill, counters may lack what a worker did since its last pulse.
+    After a kill, counters may lack what a worker did since its last heartbeat.
     """
     settings, wrong = store.settings_at_hand()
     return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards), wrong)
 
 
 def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
-    """The same of who was seen; `backlog` is asked for what waits if nobody is at work."""
+    """Return the same for members seen before; `backlog` counts the waiting URLs if no worker is alive."""
     counters, alive, of_the_living = members.counters, members.alive, members.of_the_living
     sums = totals(counters)
+    reasons = dict((+sums["reasons"]).most_common())
     return {
         "store": str(store.root),
         **{name: sums[name] for name in TOTALS},
-        "refusals": dict((+sums["refusals"]).most_common()),
+        **{kind: sum(count for reason, count in reasons.items() if kind_of(reason) == kind) for kind in KINDS},
+        "reasons": reasons,
         "traps": dict(sums["traps"].most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
-        "held": dict(_sum(of_the_living, "held").most_common()),
+        "waiting_for": dict(_sum(of_the_living, "waiting_for").most_common()),
         "uncounted": 0 if counters else len(store.files.names("links")),
         "paused": is_paused(store.files),
-        "wants": _wants(of_the_living),
-        "unheeded": sorted({worker["unheeded"] for worker in alive} - {""}) or ([wrong] if wrong else []),
+        "blocked": _blocked(of_the_living),
+        "ignored_settings": sorted({worker["ignored_settings"] for worker in alive} - {""})
+        or ([wrong] if wrong else []),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": members.machines,
         "workers": members.workers,
@@ -50,26 +74,26 @@ def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str 
 
 
 def totals(counters: list[Facts]) -> Facts:
-    """What workers have counted, together; of refusals one may have taken back more than it made."""
+    """Return the sums of the workers' counters; one worker may have withdrawn more failures than it made."""
     busiest: Counter[str] = Counter()
     for found in counters:
         for host, pages in found.get("busiest", ()):
             busiest[host] = max(busiest[host], pages)
     sums = {name: sum(found.get(name, 0) for found in counters) for name in TOTALS}
-    return {**sums, "refusals": _sum(counters, "refusals"), "traps": _sum(counters, "traps"), "busiest": busiest}
+    return {**sums, "reasons": _sum(counters, "reasons"), "traps": _sum(counters, "traps"), "busiest": busiest}
 
 
-def _wants(counters: list[Facts]) -> dict[str, Facts]:
-    """What workers wait for before they ask anybody: how many of them do, and why, as one of them says it."""
-    wants: dict[str, Facts] = {}
+def _blocked(counters: list[Facts]) -> dict[str, Facts]:
+    """Return what keeps workers from sending requests: how many of them, and why in the words of one."""
+    blocked: dict[str, Facts] = {}
     for found in counters:
-        for kind, sentence in found.get("wants", {}).items():
-            wants[kind] = {"workers": wants.get(kind, {"workers": 0})["workers"] + 1, "why": str(sentence)}
-    return wants
+        for kind, sentence in found.get("blocked", {}).items():
+            blocked[kind] = {"workers": blocked.get(kind, {"workers": 0})["workers"] + 1, "why": str(sentence)}
+    return blocked
 
 
 def _sum(counters: list[Facts], name: str) -> Counter[str]:
-    """What all workers have counted under a name, by reason or rule."""
+    """Return the sum of a counter that is split by reason or rule."""
     total: Counter[str] = Counter()
     for found in counters:
         total.update(found.get(name, {}))
@@ -77,69 +101,79 @@ def _sum(counters: list[Facts], name: str) -> Counter[str]:
 
 
 def backlog(store: Store, shards: int) -> int:
-    """The lines of all batches, as their names tell; settled ones that are not tidied away yet count too."""
+    """Return the number of lines in all batches, by their names; done URLs that are not removed yet count too."""
     return sum(lines_of(name) for shard in range(shards) for name in store.files.names(folder(shard)))
 
 
 def as_text(found: dict[str, Any], verbose: bool = False) -> str:
-    """A status for people; each worker is shown when there are few, or `verbose`."""
-    refused = ", ".join(f"{printable(reason)} {count:,}" for reason, count in found["refusals"].items())
-    held = ", ".join(f"{WAITS_FOR.get(reason, printable(reason))} {count:,}" for reason, count in found["held"].items())
+    """Return a status for people; workers are listed if they are few, or `verbose`."""
     rate = f", {found['rate']:.1f} a second" if found["rate"] else ""
     lines = [
-        f"{'pages':<10}{found['pages']:>12,}   {size(found['bytes'])}{rate}",
-        f"{'redirects':<10}{found['redirects']:>12,}",
-        f"{'refusals':<10}{sum(found['refusals'].values()):>12,}   {refused}",
-        f"{'waiting':<10}{found['waiting']:>12,}   {held}".rstrip(),
+        _line("pages", f"{found['pages']:,}", f"{size(found['bytes'])}{rate}"),
+        *([_line("sitemaps", f"{found['sitemaps']:,}")] if found["sitemaps"] else []),
+        _line("redirects", f"{found['redirects']:,}"),
+        *(_line(kind, f"{found[kind]:,}", main_reasons(found, kind)) for kind in KINDS),
+        *([_skipped(found)] if found["skipped"] or found["traps"] else []),
+        _line("waiting", f"{found['waiting']:,}", listed(found["waiting_for"], WAITING_FOR)),
         _states("machines", found["machines"]),
         _states("workers", found["workers"]),
     ]
-    if found["cut"] or found["traps"]:
-        lines.insert(4, _cut(found))
-    if found["sitemaps"]:
-        lines.insert(2, f"{'sitemaps':<10}{found['sitemaps']:>12,}")
     if found["paused"]:
-        lines.append(f"{'paused':<10}{'yes':>12}   `crawler resume {printable(found['store'])}` goes on")
-    lines += [
-        f"{'wanted':<10}{printable(kind):>12}   {printable(want['why'])}" for kind, want in found["wants"].items()
-    ]
-    lines += [f"{'settings':<10}{'':>12}   {printable(sentence)}" for sentence in found["unheeded"]]
+        lines.append(_line("paused", "yes", f"`crawler resume {printable(found['store'])}` resumes it"))
+    lines += [_line("blocked", printable(kind), printable(about["why"])) for kind, about in found["blocked"].items()]
+    lines += [_line("settings", "", printable(sentence)) for sentence in found["ignored_settings"]]
     if found["uncounted"]:
-        lines.append(f"{'uncounted':<10}{'':>12}   {uncounted(found)}")
-    lines += _crews(found, verbose)
+        lines.append(_line("uncounted", "", uncounted(found)))
+    lines += _members(found, verbose)
     if found["busiest"]:
         lines.append("busiest hosts")
         lines += [f"  {pages:>8,}  {printable(host)}" for host, pages in found["busiest"].items()]
     return "\n".join(lines)
 
 
+def _line(name: str, value: str, more: str = "") -> str:
+    return f"{name:<10}{value:>12}   {more}".rstrip()
+
+
+def listed(counts: dict[str, int], names: dict[str, str] | None = None) -> str:
+    """Return counts in one line, each after its name."""
+    return ", ".join(f"{printable((names or {}).get(name, name))} {count:,}" for name, count in counts.items())
+
+
+def main_reasons(found: Facts, kind: str) -> str:
+    """Return the most frequent reasons of a kind, and how many others there are."""
+    reasons = [item for item in found["reasons"].items() if kind_of(item[0]) == kind]
+    more = f", {many(len(reasons) - MAIN_REASONS, 'other reason')}" if len(reasons) > MAIN_REASONS else ""
+    return listed(dict(reasons[:MAIN_REASONS])) + more
+
+
 def uncounted(found: dict[str, Any]) -> str:
-    """What is to be said of pages that came without workers/, as a copy of htmls/, links/ and errs/ does."""
+    """Return a sentence about pages that came without workers/, as in a copy of htmls/, links/ and errs/."""
     hosts = many(found["uncounted"], "host")
-    return f"of the pages of {hosts} nobody has told; `crawler hosts {printable(found['store'])}` counts them"
+    return f"no counters for the pages of {hosts}; `crawler hosts {printable(found['store'])}` counts them"
 
 
-def _cut(found: dict[str, Any]) -> str:
-    """What was left out without a refusal; of a link with a session id only the id was."""
+def _skipped(found: dict[str, Any]) -> str:
+    """Return the line about links that were not followed; of a link with a session id only the id was dropped."""
     traps = {rule: count for rule, count in found["traps"].items() if rule != "session"}
-    told = [f"{printable(rule)} {count:,}" for rule, count in traps.items()]
-    if found["cut"]:
-        told.append(f"beyond max_per_host {found['cut']:,}")
+    told = [listed(traps)] if traps else []
+    if found["skipped"]:
+        told.append(f"beyond max_per_host {found['skipped']:,}")
     if "session" in found["traps"]:
         told.append(f"session {found['traps']['session']:,} (only the id)")
-    return f"{'cut':<10}{sum(traps.values()) + found['cut']:>12,}   {', '.join(told)}"
+    return _line("skipped", f"{sum(traps.values()) + found['skipped']:,}", ", ".join(told))
 
 
 def _states(noun: str, members: list[Facts]) -> str:
     states = Counter(member["state"] for member in members)
     others = (f"{states[state]:,} {state}" for state in ("starting", "silent", "ended") if states[state])
-    return f"{noun:<10}{states[ALIVE]:>12,}   {', '.join(others)}".rstrip()
+    return _line(noun, f"{states[ALIVE]:,}", ", ".join(others))
 
 
-def _crews(found: dict[str, Any], verbose: bool) -> list[str]:
-    """A line for each machine that has not ended, and one for each of its workers unless they are too many."""
+def _members(found: dict[str, Any], verbose: bool) -> list[str]:
+    """Return a line for each machine that has not ended, and one for each of its workers unless they are too many."""
     workers = [worker for worker in found["workers"] if worker["state"] != ENDED]
-    shown = workers if verbose or len(workers) <= FEW else []
+    shown = workers if verbose or len(workers) <= FEW_WORKERS else []
     lines = []
     for machine in found["machines"]:
         if machine["state"] != ENDED:
@@ -147,16 +181,16 @@ def _crews(found: dict[str, Any], verbose: bool) -> list[str]:
                 f"machine {printable(machine['id'])} on {printable(machine['name'])}: "
                 f"{many(machine['workers'], 'worker')}, {_standing(machine)}"
             )
-            lines += [_line(worker) for worker in shown if worker["machine"] == machine["id"]]
-    return lines + [_line(worker) for worker in shown if not worker["machine"]]
+            lines += [_worker(worker) for worker in shown if worker["machine"] == machine["id"]]
+    return lines + [_worker(worker) for worker in shown if not worker["machine"]]
 
 
-def _line(worker: Facts) -> str:
+def _worker(worker: Facts) -> str:
     return f"  worker {printable(worker['id'])}, pid {worker['pid']}: {_standing(worker)}"
 
 
 def _standing(member: Facts) -> str:
-    """How a machine or a worker stands."""
+    """Return the state of a machine or a worker in words."""
     seen = f"{member['state']}, seen {member['age']:,} s ago"
     if member["state"] != ALIVE:
         return seen

@@ -1,7 +1,8 @@
-"""A core for each worker. Its threads run one at a time, for they share the interpreter's lock; where they are spread
-over cores, handing that lock and all they have in their caches from core to core takes a quarter of a worker's time.
+"""Pin each worker to one CPU core.
 
-The kernel would move a worker away from a core that others keep busy. Since it may not, the worker looks for itself.
+A worker's threads share the interpreter lock, so only one runs at a time. Spread over cores, they spent a quarter of
+their time passing the lock and their cached data from core to core. A pinned process is not moved off a busy core by
+the kernel, so the worker checks for contention itself.
 """
 
 from __future__ import annotations
@@ -12,37 +13,37 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-CROWDED = 0.5  # part of the time in which we could run that we had to wait for others
+CONTENDED = 0.5  # fraction of our runnable time spent waiting for the core
 
 
 class Core:
-    """The core that a worker keeps to; none where the system does not let it choose."""
+    """The core that a worker is pinned to; does nothing where the system has no CPU affinity."""
 
-    interval = 20.0  # seconds between two looks
+    interval = 20.0  # seconds between checks
 
     def __init__(self, row: int, machine: str) -> None:
-        """Workers of one machine are on cores of their own, as far as there are any; those of others on any."""
+        """Spread the workers of one machine over its cores; the first core depends on the machine's id."""
         self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._ran, self._waited = _times()
-        self._next_look = monotonic() + self.interval
+        self._next_check = monotonic() + self.interval
         if len(self._cores) > 1:
             self._move(self._cores[(int(machine, 16) + row) % len(self._cores)])
 
-    def look(self) -> None:
-        """Move to another core if this one is crowded."""
-        if monotonic() < self._next_look:
+    def check(self) -> None:
+        """Move to another core if this one is contended."""
+        if monotonic() < self._next_check:
             return
-        self._next_look = monotonic() + self.interval
+        self._next_check = monotonic() + self.interval
         ran, waited = _times()
         busy, waiting = ran - self._ran, waited - self._waited
         self._ran, self._waited = ran, waited
-        if len(self._cores) > 1 and waiting > CROWDED * (busy + waiting):
+        if len(self._cores) > 1 and waiting > CONTENDED * (busy + waiting):
             self._move(random.choice([core for core in self._cores if core != self.number]))
 
     def _move(self, number: int) -> None:
         self.number = number
         for thread in _threads():
-            with suppress(OSError):  # it has ended; or we may not choose, and stay where the kernel has us
+            with suppress(OSError):  # the thread has ended, or we may not change its affinity
                 os.sched_setaffinity(int(thread.name), {number})
 
 
@@ -53,7 +54,7 @@ def _threads() -> list[Path]:
 
 
 def _times() -> tuple[int, int]:
-    """Nanoseconds in which our threads have run, and in which they could have run but waited for a core."""
+    """Return the nanoseconds that our threads ran, and those that they were runnable but waited for a core."""
     found = (0, 0)
     for thread in _threads():
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Log lines: words for people on a terminal, JSON lines for programs in a file."""
+"""Logging: sentences on the terminal, JSON lines in a file."""
 
 from __future__ import annotations
 
@@ -6,63 +6,66 @@ import json
 import logging
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from crawler.web.text import masked, printable
 
 log = logging.getLogger("crawler")
-PLAIN = set(vars(logging.makeLogRecord({})))
+STANDARD = set(vars(logging.makeLogRecord({})))
 
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """What is said, and where: sent to each worker, which is a process of its own."""
+    """How verbose to be, and the log file; sent to each worker process."""
 
     verbose: int = 0
     file: str | None = None
 
     def begin(self) -> None:
-        """Set up this process' logging."""
+        """Set up logging in this process."""
         log.handlers.clear()
         log.propagate = False
         log.setLevel(logging.DEBUG if self.verbose > 1 or self.file else logging.INFO)
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel([logging.WARNING, logging.INFO, logging.DEBUG][min(max(self.verbose, 0), 2)])
-        terminal.setFormatter(Words("\r\x1b[K" if sys.stderr.isatty() else ""))  # the line may hold the progress bar
+        terminal.setFormatter(TerminalFormatter("\r\x1b[K" if sys.stderr.isatty() else ""))  # clears the progress bar
         log.addHandler(terminal)
         if self.file:
-            # One write per line to a file opened for appending: the workers of a machine do not mix their lines.
+            # One write per line to a file opened for appending, so lines of several workers do not mix.
             handler = logging.FileHandler(Path(self.file), encoding="utf-8")
-            handler.setFormatter(JsonLines())
+            handler.setFormatter(JsonFormatter())
             log.addHandler(handler)
 
 
-class Words(logging.Formatter):
-    """A sentence for a person, in which nothing from the web can move the cursor or begin a line of its own."""
+class TerminalFormatter(logging.Formatter):
+    """A line for people, in which text from the web can neither move the cursor nor start a new line."""
 
     def __init__(self, before: str = "") -> None:
         super().__init__()
         self.before = before
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a log record, and its traceback's."""
+        """Return the message, followed by the lines of its traceback."""
         lines = [record.getMessage()]
         if record.exc_info:
             lines += self.formatException(record.exc_info).split("\n")
         return self.before + masked("\n".join(map(printable, lines)))
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, message, and the facts that were given with it."""
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time (ISO 8601, UTC), level, message, and the fields given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a log record."""
-        facts = {name: value for name, value in vars(record).items() if name not in PLAIN and name != "message"}
+        """Return the record as one line of JSON."""
+        fields = {name: value for name, value in vars(record).items() if name not in STANDARD and name != "message"}
         line = {
-            "time": round(record.created, 3),
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "message": masked(record.getMessage()),
-            **facts,
+            **fields,
         }
         if record.exc_info:
             line["traceback"] = masked(self.formatException(record.exc_info))

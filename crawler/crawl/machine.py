@@ -1,9 +1,8 @@
-"""One machine: a supervisor with a pool of workers. It shows progress, hands signals on, and replaces the dead."""
+"""One machine: a supervisor that starts workers, shows progress, forwards signals and replaces dead workers."""
 
 from __future__ import annotations
 
 import ctypes
-import logging
 import multiprocessing
 import os
 import re
@@ -24,38 +23,38 @@ from types import FrameType
 from typing import TypeVar
 
 from crawler import errors
-from crawler import settings as config
 from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
-from crawler.crawl.reload import Edits, Verdict
-from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Scoreboard
+from crawler.crawl.reload import SettingsWatcher, Verdict
+from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.worker import desk, pauses
-from crawler.crawl.worker.upkeep import House
+from crawler.crawl.worker.upkeep import Upkeep
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
 from crawler.frontier.frontier import Frontier, from_lines
 from crawler.frontier.scope import Seeds
-from crawler.settings import Settings
+from crawler.settings import Settings, render
 from crawler.store.mount import Files
 from crawler.store.store import Store
+from crawler.terminal import many
 from crawler.web.page import Failure
 
-BLAME = 4  # at which a page that dying workers had in hand is refused
+MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
-CRASHES = 5  # of one worker's place in a minute, until the machine gives up
+MAX_CRASHES = 5  # per worker and minute, before the machine gives up
 PR_SET_PDEATHSIG = 1
-M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one for each visitor a worker took half as much again
-BACK = {
-    AWAY: "the store is back",
-    ROOM: "going on: there is room in the store again",
-    FILES: "going on: files can be opened again",
+M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one per thread, a worker used half as much memory again
+RESUMED = {
+    STORE_AWAY: "the store responds again",
+    SPACE: "the store has space again",
+    DESCRIPTORS: "files can be opened again",
 }
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one machine does: may differ from machine to machine."""
+    """The options of one machine; machines of a crawl may differ in them."""
 
     root: Path
     workers: int
@@ -67,15 +66,15 @@ class Plan:
 
 
 class Machine:
-    """`crawler run`, once the store is there: workers until the crawl is over, or a reason to end before."""
+    """`crawler run` on a store that exists: runs workers until the crawl is over or something stops it."""
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.plan = plan
         self.settings = settings
         self.id = plan.id
-        self._context = multiprocessing.get_context("spawn")  # fork after threads or TLS is asking for trouble
+        self._context = multiprocessing.get_context("spawn")  # forking after threads or TLS have started is unsafe
         self.scoreboard = Scoreboard(self._context, plan.workers, plan.threads)
-        # A pool of one for each worker: one dead process breaks its whole pool, and would take healthy workers along.
+        # One pool per worker: a dead process breaks its whole pool, which would take healthy workers along.
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
@@ -85,28 +84,33 @@ class Machine:
         self._crashes: dict[int, list[float]] = {}
         self._error: CrawlerError | None = None
         self._signals = 0
-        self._out_of_time = self._told = self._paused = False
-        self._wanting: dict[str, float] = {}  # what workers wait for, since when
+        self._out_of_time = self._stop_logged = self._paused = False
+        self._pauses: dict[str, float] = {}  # kinds of pauses of our workers, since when
         self._began = time.monotonic()
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since this machine started."""
+        return time.monotonic() - self._began
+
     def run(self) -> int:
-        """Run to the end; the exit code."""
-        # They stay ours: a second Ctrl-C that comes when all is done must not spoil the exit code.
+        """Run to the end and return the exit code."""
+        # Never restored: a second Ctrl-C after the end must not change the exit code.
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         try:
             for row in range(self.plan.workers):
                 self._start(row)
-            # In a thread of its own, because a mount may hang.
-            edits = Edits(Files(self.plan.root, self.id), self.settings)
-            threading.Thread(target=edits.watch, args=(self._heed,), daemon=True, name="edits").start()
+            # In its own thread, because a mount may hang.
+            watcher = SettingsWatcher(Files(self.plan.root, self.id), self.settings)
+            threading.Thread(target=watcher.watch, args=(self._apply,), daemon=True, name="settings").start()
             while self._work and self._signals < 2:
                 self._watch()
-                self._pass_on()
+                self._log_changes()
                 progress.show()
                 if self._signals:
-                    progress.announce_the_end()
+                    progress.announce_stop()
         finally:
             progress.close()
             self._end()
@@ -116,18 +120,18 @@ class Machine:
 
     def _start(self, row: int) -> None:
         args = (os.getpid(), self.scoreboard, self.plan.logs)
-        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=be_a_worker, initargs=args)
+        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=init_worker, initargs=args)
         self._pools[row] = pool
-        # A worker that is only just starting would die of a Ctrl-C: it is born deaf, and listens when it is ready.
+        # Blocked, because Ctrl-C would kill a worker that is only starting; it unblocks them when it is ready.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self._work[pool.submit(work, str(self.plan.root), row, self.id, self.settings)] = row
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
-        """Wait a moment, and see to the workers that have ended."""
+        """Wait a moment, and handle workers that have ended."""
         limits = [limit for limit in (self.plan.time_limit, self.settings.time_limit) if limit is not None]
-        if limits and time.monotonic() - self._began > min(limits):
+        if limits and self.elapsed > min(limits):
             self._out_of_time = True
             self.scoreboard.drain()
         ended, _ = wait(self._work, timeout=0.2)
@@ -142,8 +146,8 @@ class Machine:
                 self._error = self._error or error
                 self.scoreboard.drain()
                 outcome = desk.STOPPED
-            except Exception:  # noqa: BLE001 - a fault of ours in one worker must not end the machine
-                log.exception("a fault of the program in a worker, which is replaced", extra={"event": "fault"})
+            except Exception:  # noqa: BLE001 - a bug in one worker must not end the machine
+                log.exception("bug in the crawler: a worker failed and is replaced", extra={"event": "fault"})
                 self._processes[row].kill()
                 self._on_worker_death(row, fault=True)
                 outcome = desk.MARKED_DEAD
@@ -153,79 +157,81 @@ class Machine:
             else:
                 self._outcomes[outcome] += 1
 
-    def _heed(self, verdict: Verdict) -> None:
-        """Go by an edit of crawl.yaml, and say so once for all workers."""
-        if verdict.taken:
+    def _apply(self, verdict: Verdict) -> None:
+        """Apply an edit of crawl.yaml, and log it once for all workers."""
+        if verdict.applied:
             self.settings = verdict.settings
-            self.scoreboard.hand_out(config.render(verdict.settings))
-            log.warning(verdict.taken, extra={"event": "edit"})
-        self.scoreboard.note_unheeded(verdict.warning)
+            self.scoreboard.publish_settings(render(verdict.settings))
+            log.warning(verdict.applied, extra={"event": "settings"})
+        self.scoreboard.set_ignored_settings(verdict.warning)
         if verdict.warning:
-            log.warning(verdict.warning, extra={"event": "edit"})
+            log.warning(verdict.warning, extra={"event": "settings"})
 
-    def _pass_on(self) -> None:
-        """Say once for the machine what its workers have heard from an operator."""
-        if self.scoreboard.told and not self._told:
-            self._told = True
-            log.warning("told to stop; finishing what is in flight", extra={"event": "told"})
+    def _log_changes(self) -> None:
+        """Log stops, pauses and resumes once per machine; the workers only note them on the scoreboard."""
+        if self.scoreboard.stop_requested and not self._stop_logged:
+            self._stop_logged = True
+            log.warning("stopping: `crawler stop` was called; finishing the pages in flight", extra={"event": "stop"})
         paused = bool(self.scoreboard.total("paused"))
         if paused != self._paused:
             self._paused = paused
-            said = f"paused: no host is asked until `crawler resume {self.plan.root}`" if paused else "going on"
-            log.warning(said, extra={"event": "paused" if paused else "resumed"})
-        for kind in WANTS:
-            self._pass_on_want(kind, self.scoreboard.wanted(kind))
+            message = f"paused: no requests until `crawler resume {self.plan.root}`" if paused else "resumed"
+            log.warning(message, extra={"event": "paused" if paused else "resumed", "reason": "operator"})
+        for kind in PAUSES:
+            self._log_pause(kind, self.scoreboard.pause_reason(kind))
 
-    def _pass_on_want(self, kind: str, sentence: str) -> None:
-        if sentence and kind not in self._wanting:
-            self._wanting[kind] = time.monotonic()
-            log.warning("pausing: %s", sentence, extra={"event": kind})
-        elif not sentence and kind in self._wanting:
-            seconds = time.monotonic() - self._wanting.pop(kind)
-            log.warning("%s after %.0f s", BACK[kind], seconds, extra={"event": "back"})
+    def _log_pause(self, kind: str, reason: str) -> None:
+        if reason and kind not in self._pauses:
+            self._pauses[kind] = time.monotonic()
+            log.warning("pausing: %s", reason, extra={"event": "paused", "reason": kind})
+        elif not reason and kind in self._pauses:
+            seconds = time.monotonic() - self._pauses.pop(kind)
+            extra = {"event": "resumed", "reason": kind, "seconds": round(seconds, 1)}
+            log.warning("resuming after %.0f s: %s", seconds, RESUMED[kind], extra=extra)
 
     def _on_worker_death(self, row: int, fault: bool = False) -> None:
-        """A worker has died: what it had in hand is asked once more, each at its own time, but not for ever.
+        """Retry the pages that a dead worker had in flight, each at its own time; blame those that do it repeatedly.
 
-        A page that crashes two workers, or makes two run out of memory, is refused. A kill from outside looks much
-        the same, and may hit the same page twice by chance: that counts half.
+        A page that crashes two workers, or makes two run out of memory, gets a failure record. A kill from outside
+        looks much the same and may hit the same page twice by chance, so it counts half.
         """
         suspects = self.scoreboard.in_flight(row)
         blame = self._blame(row)
-        log.warning("a worker died with %d pages in hand and is replaced", len(suspects), extra={"event": "death"})
-        for thread in range(self.plan.threads):
-            self.scoreboard.set_in_flight(row, thread, "")
+        extra = {"event": "worker-died", "in_flight": len(suspects)}
+        log.warning("worker died with %s in flight; replaced", many(len(suspects), "page"), extra=extra)
+        for slot in range(self.plan.threads):
+            self.scoreboard.set_in_flight(row, slot, "")
         self._count_crash(row, fault)
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
-        with suppress(StoreError):  # the dead worker's batches still hold all of it
-            for place, task in enumerate(from_lines("\n".join(suspects).encode())):
+        with suppress(StoreError):  # the dead worker's batches still hold all of them
+            for number, task in enumerate(from_lines("\n".join(suspects).encode())):
                 self._blamed[task.url] += blame
-                if self._blamed[task.url] >= BLAME:
+                if self._blamed[task.url] >= MAX_BLAME:
                     store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
-                    due = time.monotonic() + 2 * place
+                    due = time.monotonic() + 2 * number
                     frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])
             frontier.flush()
 
     def _blame(self, row: int) -> int:
         limit = time.monotonic() + 5
         while self._processes[row].exitcode is None and time.monotonic() < limit:
-            time.sleep(0.01)  # the pool waits for it too, and may be the first to know
+            time.sleep(0.01)  # the pool waits for it too, and may collect it first
         ooms, self._ooms = self._ooms, oom_kills()
         return 2 if self._processes[row].exitcode in CRASHED or self._ooms > ooms else 1
 
     def _count_crash(self, row: int, fault: bool) -> None:
-        """Give up where starting again does not help: the same fault again and again, or deaths before any page."""
+        """Give up where a restart does not help: the same bug again and again, or deaths before any page."""
         now = time.monotonic()
         recent = self._crashes[row] = [when for when in self._crashes.get(row, []) if now - when < 60] + [now]
-        if len(recent) > CRASHES and (fault or not self.scoreboard.total("pages")):
-            why = "the log has the traceback" if fault else "`dmesg` tells if memory was short"
+        if len(recent) > MAX_CRASHES and (fault or not self.scoreboard.total("pages")):
+            why = "the log has the traceback" if fault else "`dmesg` shows whether memory ran out"
             self._error = CrawlerError(f"workers died {len(recent)} times within a minute; {why}")
             self.scoreboard.drain()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # A second Ctrl-C is impatience. A second SIGTERM is not: schedulers send it to a job and to each part of it.
+        # A second Ctrl-C means now. A second SIGTERM does not: schedulers signal a job and each of its processes.
         if number == signal.SIGINT or not self._signals:
             self._signals += 1
         self.scoreboard.drain()
@@ -241,7 +247,7 @@ class Machine:
     def _exit_code(self) -> int:
         if set(self._outcomes) == {desk.OVER}:
             return errors.OVER
-        if self._signals or self.scoreboard.told or self._outcomes[desk.STOPPED]:
+        if self._signals or self.scoreboard.stop_requested or self._outcomes[desk.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
         return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
 
@@ -250,11 +256,11 @@ _scoreboard: Scoreboard | None = None
 Result = TypeVar("Result")
 
 
-def be_a_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
-    """Make a pool process a worker: it dies with its parent, and leaves signals to it."""
+def init_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
+    """Set up a pool process as a worker: it dies with the supervisor, and leaves signals to it."""
     global _scoreboard
     _scoreboard = scoreboard
-    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id below and in `work` must do
+    with suppress(OSError, AttributeError):  # not Linux: the checks of the parent's id below and in upkeep must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
@@ -268,25 +274,25 @@ def be_a_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
 
 
 def check_limits(threads: int) -> None:
-    """Stop where workers could never open what their visitors need: they would wait for it without an end."""
+    """Fail early where the file limit is too low for --concurrency: workers would wait for descriptors forever."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = pauses.files_for(threads) + pauses.STANDING
+    needed = pauses.files_for(threads) + pauses.BASE_FILES
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UsageError(
-            f"a worker with {threads} threads may have to open {needed} files, but only {hard} are allowed; "
-            "raise `ulimit -n`, or run with fewer --concurrency"
+            f"--concurrency {threads} may need {needed} open files per worker, but only {hard} are allowed; "
+            "raise `ulimit -n`, or lower --concurrency"
         )
 
 
 def raise_limits() -> None:
-    """Open as many files as we are allowed to: the softer limit is for programs that use select."""
+    """Raise the soft limit of open files to the hard one: the soft one is for programs that use select."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # not everywhere may the softer one be as high
+    with suppress(ValueError, OSError):  # not allowed on every system
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; 0 where it does not tell."""
+    """Return how many processes the kernel has killed for lack of memory since boot; 0 if unknown."""
     try:
         found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
     except OSError:
@@ -294,8 +300,8 @@ def oom_kills() -> int:
     return int(found[1]) if found else 0
 
 
-def patiently(call: Callable[[], Result]) -> Result:
-    """Ask the store until it answers, or the machine is told to stop."""
+def retry_until_store_answers(call: Callable[[], Result]) -> Result:
+    """Call until the store answers or the machine stops."""
     while True:
         try:
             return call()
@@ -306,21 +312,19 @@ def patiently(call: Callable[[], Result]) -> Result:
 
 
 def work(root: str, row: int, machine: str, settings: Settings) -> str:
-    """A worker's whole life; how it ended."""
-    from crawler.crawl.worker.visit import (
-        Worker,  # only here: what reads pages takes long to load, and the supervisor reads none
-    )
+    """Run a worker to its end and return its outcome."""
+    from crawler.crawl.worker.visit import Worker  # here: parsers load slowly, and the supervisor needs none
 
     assert _scoreboard is not None
     files = Files(root, secrets.token_hex(4), settings.durable)
     store = Store(root, files)
-    patiently(files.share_mode)
+    retry_until_store_answers(files.share_mode)
     seeds = Seeds(store, settings)
-    core = Core(row, machine)  # before the worker has threads: they stay with the one that starts them
-    house = House(store, settings, seeds, _scoreboard, row, machine)
-    house.look_around = core.look
-    Worker(store, house, seeds).run(_scoreboard.threads)
-    if house.error:
-        raise house.error
-    log.log(logging.DEBUG, "worker %s: %s", files.me, house.outcome)
-    return house.outcome or desk.STOPPED
+    core = Core(row, machine)  # before the worker has threads, which inherit it
+    upkeep = Upkeep(store, settings, seeds, _scoreboard, row, machine)
+    upkeep.check_cpu = core.check
+    Worker(store, upkeep, seeds).run(_scoreboard.threads)
+    if upkeep.error:
+        raise upkeep.error
+    log.debug("worker %s: %s", files.me, upkeep.outcome)
+    return upkeep.outcome or desk.STOPPED

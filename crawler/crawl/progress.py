@@ -1,25 +1,26 @@
-"""How a run goes on, for who watches it: a line of its own machine's counters."""
+"""The progress line of a run: this machine's counters."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from crawler.crawl.scoreboard import WANTS, Scoreboard
+from crawler.crawl.scoreboard import PAUSES, Scoreboard
+from crawler.web.reasons import KINDS
 
-PLAIN_LINE = 20.0  # seconds between lines of progress where there is no terminal
+LINE_INTERVAL = 20.0  # seconds between progress lines when stderr is not a terminal
 
 
 class Progress:
-    """One line for a person: a bar on a terminal, a plain line now and then elsewhere."""
+    """A progress bar on a terminal; elsewhere a plain line every 20 seconds."""
 
     def __init__(self, scoreboard: Scoreboard, quiet: bool) -> None:
         self.scoreboard = scoreboard
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
-        self._next = time.monotonic() + PLAIN_LINE
+        self._next = time.monotonic() + LINE_INTERVAL
         self._announced = quiet
-        from tqdm import tqdm  # here, because workers load this module too, and show nothing
+        from tqdm import tqdm  # here: workers load this module too, but show no progress
 
         self._bar = tqdm(
             unit=" pages",
@@ -28,27 +29,28 @@ class Progress:
         )
 
     def show(self) -> None:
-        """Bring the line up to date."""
-        facts = {name: self.scoreboard.total(name) for name in ("waiting", "refusals", "hosts")}
+        """Update the line."""
+        facts = {name: self.scoreboard.total(name) for name in ("waiting", *KINDS, "hosts")}
         pages = self.scoreboard.total("pages")
-        paused = self.scoreboard.total("paused") > 0 or any(map(self.scoreboard.wanted, WANTS))
+        paused = self.scoreboard.total("paused") > 0 or any(map(self.scoreboard.pause_reason, PAUSES))
         if self.terminal:
             self._bar.set_postfix({**facts, **({"paused": "yes"} if paused else {})}, refresh=False)
             self._bar.update(pages - self._bar.n)
         elif not self.quiet and time.monotonic() > self._next:
-            self._next = time.monotonic() + PLAIN_LINE
+            self._next = time.monotonic() + LINE_INTERVAL
             print(
                 f"{pages} pages,",
                 ", ".join(f"{value} {name}" for name, value in facts.items()) + (", paused" if paused else ""),
                 file=sys.stderr,
             )
 
-    def announce_the_end(self) -> None:
-        """Say once that Ctrl-C was heard."""
+    def announce_stop(self) -> None:
+        """Acknowledge the first Ctrl-C, once."""
         if not self._announced:
             self._announced = True
             self._bar.write(
-                "finishing what is in flight; Ctrl-C again to stop now (nothing is lost either way)", file=sys.stderr
+                "stopping: finishing the pages in flight; Ctrl-C again to stop now (nothing is lost either way)",
+                file=sys.stderr,
             )
 
     def close(self) -> None:

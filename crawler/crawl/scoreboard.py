@@ -1,6 +1,6 @@
-"""The slate: what the workers of one machine show their supervisor, in shared memory.
+"""Shared memory between a machine's supervisor and its workers.
 
-No locks, so that a worker killed at any moment holds up nobody. Each worker writes its own row; all may read.
+There are no locks, so a worker killed at any moment blocks nobody. Each worker writes only its own row; all may read.
 """
 
 from __future__ import annotations
@@ -8,105 +8,108 @@ from __future__ import annotations
 from multiprocessing.context import SpawnContext
 from typing import Any
 
+from crawler.web.reasons import KINDS
+
 COUNTERS = (
-    *("pages", "redirects", "sitemaps", "refusals", "retries", "bytes"),
-    *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches that were left for other workers
+    *("pages", "redirects", "sitemaps", "retries", "bytes", *KINDS),
+    *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
 )
-AWAY, ROOM, FILES = WANTS = ("away", "room", "files")  # what a worker may have to wait for before it asks hosts
-LINE = 2600  # bytes for one URL in flight: the longest line of a batch
-SENTENCE = 1000  # bytes for why a worker waits
-SETTINGS = 1 << 18  # bytes for crawl.yaml
-GO, DRAIN, TOLD = 0, 1, 2  # told: an operator said stop, and a worker has seen it
+STORE_AWAY, SPACE, DESCRIPTORS = PAUSES = ("store_away", "space", "descriptors")  # why a worker sends no requests
+TASK_BYTES = 3000  # for one task in flight: the longest line of a batch
+REASON_BYTES = 1000  # for why a worker pauses
+SETTINGS_BYTES = 1 << 18  # for crawl.yaml
+RUN, DRAIN, OPERATOR_STOP = 0, 1, 2  # operator stop: a worker has seen `crawler stop`
 
 
 class Scoreboard:
-    """A row of counters and of URLs in flight for each worker, and the supervisor's word to all."""
+    """One row per worker with its counters and tasks in flight, and what the supervisor tells all workers."""
 
     def __init__(self, context: SpawnContext, workers: int, threads: int) -> None:
         self.workers, self.threads = workers, threads
-        self._word = context.RawValue("i", GO)
+        self._state = context.RawValue("i", RUN)
         self._numbers = context.RawArray("q", workers * len(COUNTERS))
-        self._lines = context.RawArray("c", workers * threads * LINE)
-        self._sentences = context.RawArray("c", workers * len(WANTS) * SENTENCE)
+        self._tasks = context.RawArray("c", workers * threads * TASK_BYTES)
+        self._pauses = context.RawArray("c", workers * len(PAUSES) * REASON_BYTES)
         self._edition = context.RawValue("q", 0)
-        self._settings = context.RawArray("c", SETTINGS)
-        self._unheeded = context.RawArray("c", SENTENCE)
+        self._settings = context.RawArray("c", SETTINGS_BYTES)
+        self._ignored_settings = context.RawArray("c", REASON_BYTES)
 
     @property
     def draining(self) -> bool:
-        """Whether the workers are to finish what is in flight and end."""
-        return bool(self._word.value != GO)
+        """Whether the workers are to finish what is in flight and exit."""
+        return bool(self._state.value != RUN)
 
     @property
-    def told(self) -> bool:
-        """Whether that is because an operator said so."""
-        return bool(self._word.value == TOLD)
+    def stop_requested(self) -> bool:
+        """Whether they drain because of `crawler stop`."""
+        return bool(self._state.value == OPERATOR_STOP)
 
-    def drain(self, word: int = DRAIN) -> None:
-        """Tell all workers to finish; the first word counts."""
+    def drain(self, state: int = DRAIN) -> None:
+        """Tell all workers to finish; only the first call has an effect."""
         if not self.draining:
-            self._word.value = word
+            self._state.value = state
 
     @property
     def edition(self) -> int:
-        """How often the supervisor has handed out settings, twice: an odd number while it does."""
+        """The version of the published settings; odd while the supervisor writes them."""
         return int(self._edition.value)
 
-    def hand_out(self, settings: str) -> None:
-        """The supervisor's settings for all workers, as crawl.yaml has them."""
+    def publish_settings(self, settings: str) -> None:
+        """Give all workers these settings, in the format of crawl.yaml."""
         data = settings.encode() + b"\0"
         self._edition.value += 1
         self._settings[: len(data)] = data
         self._edition.value += 1
 
-    def handed_out(self) -> tuple[int, str] | None:
-        """The edition and text of those settings; None while they are being handed out."""
+    def published_settings(self) -> tuple[int, str] | None:
+        """Return the edition and text of the settings; None while they are being written."""
         edition = self.edition
         text = bytes(self._settings[:]).split(b"\0", 1)[0]
         return None if edition % 2 or edition != self.edition else (edition, text.decode())
 
-    def note_unheeded(self, sentence: str) -> None:
-        """The supervisor says what it does not take up of an edit; an empty sentence when nothing is left of it."""
-        _write(self._unheeded, 0, SENTENCE, sentence)
+    def set_ignored_settings(self, warning: str) -> None:
+        """Say which edits of crawl.yaml are ignored and why; empty if none is."""
+        _write(self._ignored_settings, 0, REASON_BYTES, warning)
 
     @property
-    def unheeded(self) -> str:
-        """That sentence."""
-        return _read(self._unheeded, 0, SENTENCE)
+    def ignored_settings(self) -> str:
+        """Which edits of crawl.yaml are ignored and why."""
+        return _read(self._ignored_settings, 0, REASON_BYTES)
 
     def get(self, worker: int, counter: str) -> int:
-        """One counter of one worker."""
+        """Return a counter of one worker."""
         return int(self._numbers[worker * len(COUNTERS) + COUNTERS.index(counter)])
 
     def set(self, worker: int, counter: str, value: int) -> None:
-        """Only the worker itself writes its row."""
+        """Set a counter; only the worker itself writes its row."""
         self._numbers[worker * len(COUNTERS) + COUNTERS.index(counter)] = value
 
     def total(self, counter: str) -> int:
-        """A counter of all workers of this machine."""
+        """Return the sum of a counter over all workers of this machine."""
         return sum(self.get(worker, counter) for worker in range(self.workers))
 
-    def set_in_flight(self, worker: int, thread: int, line: str) -> None:
-        """Note the URL that a visitor is about to ask; an empty line when it is done."""
-        _write(self._lines, (worker * self.threads + thread) * LINE, LINE, line)
+    def set_in_flight(self, worker: int, slot: int, line: str) -> None:
+        """Note the task that a request slot has taken; an empty line when it is finished."""
+        _write(self._tasks, (worker * self.threads + slot) * TASK_BYTES, TASK_BYTES, line)
 
     def in_flight(self, worker: int) -> list[str]:
-        """The URLs that a worker's visitors had in hand."""
+        """Return the tasks that a worker has in flight, as lines of a batch."""
         first = worker * self.threads
-        return [*filter(None, (_read(self._lines, place * LINE, LINE) for place in range(first, first + self.threads)))]
+        slots = range(first, first + self.threads)
+        return [*filter(None, (_read(self._tasks, slot * TASK_BYTES, TASK_BYTES) for slot in slots))]
 
-    def want(self, worker: int, kind: str, sentence: str) -> None:
-        """Say what a worker waits for before it asks hosts, and why; an empty sentence when it has come."""
-        _write(self._sentences, (worker * len(WANTS) + WANTS.index(kind)) * SENTENCE, SENTENCE, sentence)
+    def set_pause(self, worker: int, kind: str, reason: str) -> None:
+        """Say why a worker sends no requests; an empty reason when it resumes."""
+        _write(self._pauses, (worker * len(PAUSES) + PAUSES.index(kind)) * REASON_BYTES, REASON_BYTES, reason)
 
-    def wanted(self, kind: str) -> str:
-        """Why a worker of this machine waits for this; empty if none does."""
-        starts = ((worker * len(WANTS) + WANTS.index(kind)) * SENTENCE for worker in range(self.workers))
-        return next(filter(None, (_read(self._sentences, start, SENTENCE) for start in starts)), "")
+    def pause_reason(self, kind: str) -> str:
+        """Return why a worker of this machine pauses; empty if none has this kind of pause."""
+        starts = ((worker * len(PAUSES) + PAUSES.index(kind)) * REASON_BYTES for worker in range(self.workers))
+        return next(filter(None, (_read(self._pauses, start, REASON_BYTES) for start in starts)), "")
 
 
 def _write(array: Any, start: int, size: int, text: str) -> None:
-    """The first byte goes first and comes last: who reads meanwhile, or after a kill, finds nothing and no mixture."""
+    """Write text so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
     data = text.encode("ascii", "backslashreplace")[: size - 1] + b"\0"
     array[start] = b"\0"
     array[start + 1 : start + len(data)] = data[1:]

@@ -1,18 +1,16 @@
-"""How a run begins: open or make the store, check that flags and crawl.yaml agree, add seeds, mend the frontier.
+"""How a run starts: open or create the store, check flags against crawl.yaml, repair the frontier, add seeds.
 
-Also how seeds are added while others run.
+Also how seeds are added while machines run.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from crawler import settings as config
 from crawler.errors import Busy, StoreError, UsageError
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
@@ -20,20 +18,20 @@ from crawler.frontier import rehydrate
 from crawler.frontier.frontier import Frontier, in_parts
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings import LIVE, Settings, check_together, contradictions, has_secrets, parse, show_safely
 from crawler.store.mount import Files
 from crawler.store.store import FOLDERS, NEW, Store, new_settings, open_store
 from crawler.terminal import many
 from crawler.web import urls
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
-PATIENCE = 60.0  # seconds for another machine to make the store
-FEW = 1000  # URLs that are looked up one by one
-AT_ONCE = 16  # batches that are written at a time
+CREATE_TIMEOUT = 60.0  # seconds for another machine to create the store
+MAX_LOOKUPS = 1000  # more added URLs than this are not looked up one by one
+WRITERS = 16  # batches that are written concurrently
 
 
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
-    """The settings of a store that is ready for workers, with the given URLs waiting in it."""
+    """Prepare the store for workers, add the given URLs, and return its settings."""
     files = Files(root, me)
     store = Store(root, files)
     is_new = _is_new(root, store)
@@ -42,13 +40,13 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     store = open_store(root, files)
     settings = store.settings()
     _check_agreement(root, settings, given)
-    config.check_together(settings)
-    if is_new and config.has_secrets(settings):
-        show(f"warning: whoever can read {root}/crawl.yaml can read the secrets in its headers or proxy")
+    check_together(settings)
+    if is_new and has_secrets(settings):
+        show(f"warning: {root}/crawl.yaml holds secrets (headers or proxy) that everybody who can read it can see")
     files.share_mode()
     files.durable = settings.durable
     control.sweep(files)
-    members.announce(files, me)  # before all that may take long: `crawler stop` must not miss us
+    members.announce(files, me)  # before anything slow, so that `crawler stop` finds us
     if rehydrate.is_needed(store, settings):
         with store.alone("rehydrating the store"):
             if rehydrate.is_needed(store, settings):
@@ -61,70 +59,44 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
 
 
 def add(store: Store, seeds: Sequence[str]) -> str:
-    """Add URLs to a crawl that others may be working on; what came of it, as a sentence.
+    """Add URLs to a crawl that may be running, and return a sentence about the result.
 
-    They are remembered and handed over before we look who is at work. Machines that are about to end at this very
-    moment may leave them to the next run: then they wait, and nothing is lost.
+    They are stored and handed over before we look which machines run. Machines that are just about to exit may leave
+    them for the next run; nothing is lost.
     """
     settings = store.settings()
     store.files.durable = settings.durable
     normalized = _normalized(seeds, settings)
-    few = normalized if len(normalized) <= FEW else []
-    settled = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
+    few = normalized if len(normalized) <= MAX_LOOKUPS else []
+    done = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
     added = _add(store, settings, normalized)
-    said = f"{many(added, 'URL')} added" if added else "nothing is new: the same URLs were added before"
-    known = f" ({settled:,} of them settled before)" if settled and added else ""
+    said = f"{many(added, 'URL')} added" if added else "nothing new: the same URLs were added before"
+    known = f" ({done:,} of them already done)" if done and added else ""
     excluded = _excluded(seeds, settings)
-    return f"{said}{known}; {f'{excluded}; ' if excluded else ''}{who_takes_them(store, settings)}"
+    return f"{said}{known}; {f'{excluded}; ' if excluded else ''}{describe_machines(store, settings)}"
 
 
 def _excluded(seeds: Sequence[str], settings: Settings) -> str:
-    """A sentence about URLs that were given and will not be asked; empty if there are none."""
+    """Return a warning about given URLs that an exclude pattern matches; empty if there are none."""
     scope = Scope("any", exclude=settings.exclude)
     found = [url for url in _normalized(seeds if settings.exclude else (), settings) if bars(scope, Task(url))]
     first = f"{found[0]} and {len(found) - 1:,} more" if len(found) > 1 else "".join(found)
-    return f"{first} will not be asked, because of a pattern of exclude in crawl.yaml" if found else ""
+    return f"{first} will not be requested: an exclude pattern in crawl.yaml matches" if found else ""
 
 
-def who_takes_them(store: Store, settings: Settings) -> str:
-    """Who goes on with what was handed over, and how it goes on if nobody is at work."""
+def describe_machines(store: Store, settings: Settings) -> str:
+    """Return a sentence about the machines that will take the added URLs, or how to start one."""
     count = len(members.look(store.files, settings, again=False).at_work)
-    who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} at work" if count else "nobody is at work"
+    who = f"{many(count, 'machine')} {'is' if count == 1 else 'are'} running" if count else "no machine is running"
     if control.is_paused(store.files):
-        return f"{who}, but paused; `crawler resume {store.root}` goes on"
-    return who if count else f"{who}; `crawler run {store.root}` goes on"
-
-
-def check_root(root: Path, command: str) -> None:
-    """Say what is missing if a URL stands in the place of the store."""
-    if str(root).startswith(("http:/", "https:/")):
-        url = _hidden(str(root).replace(":/", "://", 1))
-        raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
-
-
-def normalize_seed(seed: str, tracking: Sequence[str]) -> str:
-    """A URL that the user gave, in its one spelling."""
-    normalized = urls.normalize(seed, tracking=tracking)
-    if normalized is None:
-        shown = _hidden(seed)
-        hint = (
-            f"did you mean https://{shown}?"
-            if urls.normalize(f"https://{seed}") and "://" not in seed
-            else "it must be http or https"
-        )
-        raise UsageError(f"{shown!r} is not a URL that can be crawled; {hint}")
-    return normalized
+        return f"{who}, and the crawl is paused; `crawler resume {store.root}` resumes it"
+    return who if count else f"{who}; `crawler run {store.root}` resumes the crawl"
 
 
 def _normalized(seeds: Sequence[str], settings: Settings) -> list[str]:
-    """Seeds in the spelling of this crawl, each once."""
+    """Return the seeds as normalized URLs, without duplicates."""
     normalized = (urls.normalize_again(seed, settings.tracking) for seed in seeds)
     return list(dict.fromkeys(filter(None, normalized)))
-
-
-def _hidden(seed: str) -> str:
-    """What a user gave for a URL, without what may be a password: all before an @ in a part of it."""
-    return re.sub(r"[^\s/\\?#]+", lambda part: ("***@" if "@" in part[0] else "") + part[0].rpartition("@")[2], seed)
 
 
 def _is_new(root: Path, store: Store) -> bool:
@@ -132,24 +104,22 @@ def _is_new(root: Path, store: Store) -> bool:
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
     if not root.exists() and not root.absolute().parent.is_dir():
         raise StoreError(
-            f"{root.absolute().parent} does not exist; is the mount there? (the store's own folder is made for you)"
+            f"{root.absolute().parent} does not exist; is the mount there? (only the store's own folder is created)"
         )
     return not root.exists() or not store.is_made()
 
 
 def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
     settings = _first_settings(root, store, given)
-    config.check_together(settings)
+    check_together(settings)
     has_pages = bool(store.files.names("links"))
     if not has_seeds and not has_pages:
         raise UsageError(
-            f"{root} is not a store yet; give at least one URL to begin with, such as https://example.org/"
+            f"{root} is not a store yet; give at least one URL to start from, such as https://example.org/"
         )
-    strange = sorted(set(store.files.names("")) - HARMLESS)
-    if strange and not store.is_made():  # another machine may have made it just now
-        raise StoreError(
-            f"{root} holds other things ({strange[0]} ...) and is no store; name an empty folder or a new one"
-        )
+    others = sorted(set(store.files.names("")) - HARMLESS)
+    if others and not store.is_made():  # another machine may have just created it
+        raise StoreError(f"{root} is not a store and not empty ({others[0]} ...); give an empty or a new folder")
     try:
         root.mkdir(exist_ok=True)
         store.files.share_mode()
@@ -159,11 +129,11 @@ def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> N
 
 
 def _make_alone(store: Store, settings: Settings, has_pages: bool) -> None:
-    """Make the store, unless another machine does; a client may believe in its lock long after it is gone."""
-    limit = time.monotonic() + PATIENCE
+    """Create the store unless another machine does; a mount may show a lock long after it was released."""
+    limit = time.monotonic() + CREATE_TIMEOUT
     while not store.is_made():
         try:
-            with store.alone("making the store", seconds=2):
+            with store.alone("creating the store", seconds=2):
                 if not store.is_made():
                     store.make(settings, rehydrate.MARK if has_pages else None)
         except Busy:
@@ -172,30 +142,29 @@ def _make_alone(store: Store, settings: Settings, has_pages: bool) -> None:
 
 
 def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings:
-    """The settings of a store that is made now; a crawl.yaml that came with a copy of pages counts."""
-    # By the listing: to ask for a name that is missing lets a client believe for a while that it stays so.
+    """Return the settings for a new store; a crawl.yaml that was copied along with pages is used."""
+    # By listing: after opening a missing name, an NFS client may believe for a while that it stays missing.
     data = store.files.get("crawl.yaml") if "crawl.yaml" in store.files.names("") else None
     if data is None:
         return new_settings(given)
-    copied = Settings(**config.parse(data.decode("utf-8", "replace"), f"{root}/crawl.yaml"))
+    copied = Settings(**parse(data.decode("utf-8", "replace"), f"{root}/crawl.yaml"))
     _check_agreement(root, copied, given)
     return copied
 
 
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
-    for name in config.contradictions(settings, given):
-        stored, wanted = (config.show_safely(name, value) for value in (getattr(settings, name), given[name]))
-        when = "" if name in config.LIVE else " while no machine runs"
+    for name in contradictions(settings, given):
+        stored, flag = (show_safely(name, value) for value in (getattr(settings, name), given[name]))
+        when = "" if name in LIVE else " while no machine runs"
         raise UsageError(
-            f"{name} is {stored} in {root}/crawl.yaml, but {wanted} was asked for; "
-            f"leave the flag out, or edit crawl.yaml{when}"
+            f"{name} is {stored} in {root}/crawl.yaml, but {flag} was given; omit the flag, or edit crawl.yaml{when}"
         )
 
 
 def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
-    """Seeds are remembered first, with a mark: whoever finds the mark (a run was killed here) hands them over again.
+    """Store the seeds, hand them over, and return how many are new.
 
-    How many of them were not there yet.
+    They are stored first, with a mark: a later run that finds the mark (this one was killed) hands them over again.
     """
     added = 0
     known = set(store.files.names("seeds"))
@@ -209,8 +178,8 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
 
 
 def _hand_over(store: Store, settings: Settings) -> None:
-    """Hand over the seeds that are marked, to many shards at a time: a mount answers so many in the time of one."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    """Hand over the marked seeds, to many shards concurrently, because each write to a mount has latency."""
+    with ThreadPoolExecutor(WRITERS) as pool:
         frontier = Frontier(store.files, settings, pool.map)
         frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
         for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):

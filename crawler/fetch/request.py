@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -244,13 +243,8 @@ def worth_draining(status: int, headers: Mapping[str, str]) -> bool:
     return "chunked" in headers.get("transfer-encoding", "") and (status in REDIRECTS or status >= 400)
 
 
-def certificates() -> str | None:
-    """Return the file of trusted certificates: SSL_CERT_FILE, else certifi's, else the system's."""
-    named = os.environ.get("SSL_CERT_FILE")
-    if named:
-        return named
-    try:
-        import certifi
-    except ImportError:
-        return ssl.get_default_verify_paths().cafile
-    return certifi.where()
+def certificates() -> str:
+    """Return the file of trusted certificates: SSL_CERT_FILE, else certifi's."""
+    import certifi  # here: commands that only read settings load this module too
+
+    return os.environ.get("SSL_CERT_FILE") or certifi.where()

@@ -178,10 +178,8 @@ class _Handle:
             pycurl.SOCKOPTFUNCTION: self._on_socket,
             pycurl.HEADERFUNCTION: self._on_header,
             pycurl.WRITEFUNCTION: self._on_body,
+            pycurl.CAINFO: certificates(),
         }
-        trusted = certificates()
-        if trusted:
-            values[pycurl.CAINFO] = trusted
         for option, value in values.items():
             self.curl.setopt(option, value)
 

@@ -169,9 +169,9 @@ def _rows_of(*kinds: Check) -> Check:
 
 NUMBERS = ("pid", "pages", "waiting", "in_flight", "hosts", "shards", "rate")
 SHAPES: dict[str, Check] = {
-    **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "cut"), _is_number),
-    **dict.fromkeys(("refusals", "traps", "held"), _dict_of(_is_number)),
-    "wants": _dict_of(_is_text),
+    **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "skipped"), _is_number),
+    **dict.fromkeys(("reasons", "traps", "waiting_for"), _dict_of(_is_number)),
+    "blocked": _dict_of(_is_text),
     "busiest": _rows_of(_is_text, _is_number),
     "slowest": _rows_of(_is_text, _is_number, _is_number, _is_number),
     "minutes": _rows_of(_is_number, _is_number),

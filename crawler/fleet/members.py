@@ -173,7 +173,7 @@ def _worker(found: Facts, age: float, dead_after: float) -> Facts:
         "name": str(found.get("name", "")),
         "machine": machine if is_id(machine) else "",
         "started": str(found.get("started", "")),
-        "unheeded": str(found.get("unheeded", "")),
+        "ignored_settings": str(found.get("ignored_settings", "")),
         **{name: found.get(name, 0) for name in NUMBERS},
         **({} if state == ALIVE else {"rate": 0}),
         "age": round(age),

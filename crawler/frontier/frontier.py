@@ -25,7 +25,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 
 LOT = 10_000  # lines in a batch at most: what a reader holds in memory, and reads before it does other things
 MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one
@@ -454,7 +454,7 @@ def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def to_lines(tries: Iterable[Task]) -> bytes:
-    """A batch: one tab-separated line each of depth, attempt, due, url; and hops and priority where they say something.
+    """A batch: one tab-separated line each of depth, attempt, due, url; and via and priority where they say something.
 
     Due is 0 or `written+seconds`: whoever reads it waits no longer than those seconds, whatever its clock says.
     """
@@ -464,12 +464,12 @@ def to_lines(tries: Iterable[Task]) -> bytes:
 
 def _line(task: Task, now: float, wall: int) -> str:
     due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
-    more = f"\t{task.hops}\t{task.priority}" if task.hops or task.priority != PRIORITY else ""
+    more = f"\t{task.via}\t{task.priority}" if task.via or task.priority != PRIORITY else ""
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
 
 
 RETRY = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
-LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t(\d{1,3})\t(10|\d))?")
+LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t([0-9a-f,]*)\t(10|\d))?")
 
 
 def from_lines(data: bytes) -> Iterator[Task]:
@@ -480,5 +480,9 @@ def from_lines(data: bytes) -> Iterator[Task]:
         if found and urls.is_safe(found[5]):
             seconds = int(found[4] or 0)
             due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
-            hops, priority = int(found[6] or 0), int(found[7] or PRIORITY)
-            yield Task(found[5], int(found[1]), int(found[2]), due, hops, priority)
+            yield Task(found[5], int(found[1]), int(found[2]), due, _via(found[6] or ""), int(found[7] or PRIORITY))
+
+
+def _via(field: str) -> str:
+    """The redirects that led to a task; batches of version 0.1.0 have only their number, so none of them is known."""
+    return field if len(field) > 3 else ",".join(["0" * 12] * int(field or 0))

@@ -21,7 +21,7 @@ from crawler.settings import Settings
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.web import addresses, urls
-from crawler.web.sitemap import PRIORITY
+from crawler.web.page import PRIORITY
 from crawler.web.traps import TRAPS, trap
 
 LEVELS = 3  # of sitemaps that name sitemaps
@@ -100,7 +100,7 @@ class Seeds:
 
     # ---- which links are followed
 
-    def follow(self, record: Mapping[str, Any], hops: int = 0) -> list[Task]:
+    def follow(self, record: Mapping[str, Any], via: str = "") -> list[Task]:
         """The links of a record that the crawl goes on with, as they are handed over.
 
         A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
@@ -112,11 +112,11 @@ class Seeds:
         level = urls.sitemap_level(url)
         if level and kind in (None, "index"):  # it is elsewhere, or it names others
             named = filter(urls.is_safe, links_of(record))
-            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), hops))
+            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), via))
         wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
-        return [Task(link, depth, hops=hops, priority=priority) for link, priority in entered if link]
+        return [Task(link, depth, via=via, priority=priority) for link, priority in entered if link]
 
     def leave_out(self, task: Task) -> bool:
         """Whether a waiting URL is not to be asked after all: the patterns may have been edited since it was found."""
@@ -132,13 +132,13 @@ class Seeds:
         normalized = (urls.normalize(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
         return list(self._sitemaps(filter(None, normalized), host, depth, 1))
 
-    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, hops: int = 0) -> Iterator[Task]:
+    def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, via: str = "") -> Iterator[Task]:
         """Those on a domain that names them itself, or in scope; not excluded, and not named by too many others."""
         home = urls.domain(host) or host
         for link in links if level <= LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
-                yield Task(urls.as_sitemap(link, level), depth, hops=hops)
+                yield Task(urls.as_sitemap(link, level), depth, via=via)
 
     def _enter(self, link: str, wanted: bool) -> str | None:
         """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""

@@ -6,17 +6,19 @@ private to its worker and gone when it ends: the shard's batches make it again. 
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from crawler.frontier.recent import RecentRequests
 from crawler.frontier.task import Task
 from crawler.web import urls
+
+if TYPE_CHECKING:
+    import sqlite3
 
 # Of a task. Held: its shard is being given back; cut: it was left out by a setting that may be edited.
 WAITING, LATER, TAKEN, HELD, SETTLED, CUT = range(6)
@@ -24,7 +26,7 @@ EMPTY, RESTING, READY, BUSY = range(4)  # of a host
 SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
 VARIABLES = 500  # in one statement; old versions of SQLite take 999
 ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
-TASK = "url, depth, attempt, due, hops, priority"  # the columns of a Try, in its order
+TASK = "url, depth, attempt, due, via, priority"  # the columns of a Task, in its order
 
 # Rows stand in the order in which they came, and are taken in about that order: of all that is known only the index of
 # keys is read here and there, so it is small. One transaction that never ends: the table goes with its process, and at
@@ -34,7 +36,7 @@ PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16000;
 CREATE TABLE task(key BLOB UNIQUE, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
-                  rank INT, batch INT, url TEXT, hops INT, priority INT);
+                  rank INT, batch INT, url TEXT, via TEXT, priority INT);
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
 CREATE INDEX task_later ON task(due) WHERE state = 1;
 CREATE INDEX task_retry ON task(host) WHERE state = 1;
@@ -111,6 +113,8 @@ class Table:
         self._serial = 0
         self._lately = RecentRequests()
         # The empty name is a temporary database: on disk when it grows, and gone with the process.
+        import sqlite3  # here, because commands that only look at a store need no table
+
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)
 
@@ -149,7 +153,7 @@ class Table:
     def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
         state = HELD if shard in self.held else LATER if task.due else WAITING
         values = (key, shard, urls.host(task.url), state, task.depth, task.attempt, task.due, self._rank(task), batch)
-        more = (task.url, task.hops, task.priority)
+        more = (task.url, task.via, task.priority)
         insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         if not self._db.execute(insert, values + more).rowcount:
             return False
@@ -461,12 +465,6 @@ class Table:
         """Nothing of these shards is given out any more; what is taken runs to its end."""
         self.held.update(shards)
         self._db.execute(f"UPDATE task SET state = {HELD} WHERE state < 2 AND shard IN ({listed(shards)})")
-
-    @locked
-    def is_taken(self, url: str) -> bool:
-        """Whether a URL is taken and not settled yet."""
-        row = self._db.execute("SELECT state FROM task WHERE key = ?", (key_of(url),)).fetchone()
-        return row is not None and bool(row[0] == TAKEN)
 
     @locked
     def in_flight(self, shard: int) -> bool:

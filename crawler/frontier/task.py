@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crawler.web.sitemap import PRIORITY
+from crawler.web import urls
+from crawler.web.page import PRIORITY
+
+BY_WAY_OF = "by way of"  # before the target in the detail of a redirect loop
 
 
 class Task(NamedTuple):
@@ -14,5 +17,32 @@ class Task(NamedTuple):
     depth: int = 0
     attempt: int = 0
     due: float = 0.0
-    hops: int = 0  # redirects in a row that led here
+    via: str = ""  # the redirects in a row that led here, oldest first (see `extend`)
     priority: int = PRIORITY  # of a sitemap, in tenths: among the URLs of a host at one depth
+
+    @property
+    def hops(self) -> int:
+        """How many redirects in a row led here."""
+        return count(self.via)
+
+    def came_via(self, url: str) -> bool:
+        """Whether a URL is one of these redirects.
+
+        They travel with the task, so a redirect loop is seen at its last member whoever visits it and when. In a loop
+        that links enter at several members each of them ends at a known URL: it is kept as redirects, not as a failure.
+        """
+        return _mark(url) in self.via.split(",")
+
+
+def extend(via: str, url: str) -> str:
+    """Return the `via` of the target to which a URL with this `via` redirects."""
+    return f"{via},{_mark(url)}" if via else _mark(url)
+
+
+def count(via: str) -> int:
+    """Return the number of redirects in a `via`."""
+    return via.count(",") + 1 if via else 0
+
+
+def _mark(url: str) -> str:
+    return urls.key(urls.bare(url))[:12]

@@ -64,7 +64,7 @@ class Survey:
             self._next_walk = _much_later(self._walk)
         seen = self._last or self._round
         slowest = [(q.host, q.waiting, round(self._pace(q), 2), round(q.strain, 2)) for q in seen.slowest]
-        return {**self._hosts, "slowest": slowest, "held": self._held(seen.held, due)}
+        return {**self._hosts, "slowest": slowest, "waiting_for": self._held(seen.held, due)}
 
     def _count(self) -> None:
         self._hosts = {"hosts": self._table.hosts(), "busiest": self._table.busiest(TOLD)}

@@ -12,9 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-from filelock import SoftFileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from crawler import settings as config
 from crawler.errors import Busy, Misshapen, NotThere, StoreAway, StoreError, UsageError
@@ -23,6 +21,9 @@ from crawler.store.mount import Draft, Files
 from crawler.store.records import from_utc, links_of, to_json, utc
 from crawler.web import urls
 from crawler.web.page import Failure
+
+if TYPE_CHECKING:
+    from filelock import SoftFileLock
 
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
@@ -336,6 +337,8 @@ class Store:
     @contextmanager
     def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
         """One machine at a time for what is short and done by an operator; not for ownership of shards."""
+        from filelock import SoftFileLock, Timeout  # here, because readers lock nothing and it takes long to load
+
         lock = SoftFileLock(self.root / LOCK)
         try:
             _acquire(lock, time.monotonic() + seconds)

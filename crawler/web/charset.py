@@ -69,27 +69,13 @@ _LEADS = {
     "euc_jp": range(0xA1, 0xFF),
     "gb18030": range(0x81, 0xFF),
 }
-# Allowed guesses, by the detector's names. HZ, UTF-7 and the like have been used to smuggle markup.
-_GUESSES = {
-    **{f"cp{page}": f"windows-{page}" for page in (874, *range(1250, 1259))},
-    **{f"iso8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
-    "big5hkscs": "big5",
-    "cp866": "ibm866",
-    "cp932": "shift_jis",
-    "cp949": "euc-kr",
-    "euc_jis_2004": "euc-jp",
-    "euc_kr": "euc-kr",
-    "gb18030": "gbk",
-    "iso2022_jp_2": "iso-2022-jp",
-    "iso2022_jp_2004": "iso-2022-jp",
-    "iso2022_jp_ext": "iso-2022-jp",
-    "koi8-r": "koi8-r",
-    "koi8-u": "koi8-u",
-    "mac-cyrillic": "x-mac-cyrillic",
-    "mac-roman": "macintosh",
-    "shift_jis_2004": "shift_jis",
-    "utf-8": "utf-8",
-}
+# Allowed guesses. HZ, UTF-7 and the like have been used to smuggle markup.
+_GUESSES = frozenset(
+    [f"windows-{page}" for page in (874, *range(1250, 1259))]
+    + [f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)]
+    + ["big5", "euc-jp", "euc-kr", "gbk", "ibm866", "iso-2022-jp", "koi8-r", "koi8-u", "macintosh", "shift_jis"]
+    + ["utf-8", "x-mac-cyrillic"]
+)
 
 
 def decode(body: bytes, content_type: str) -> tuple[str, str]:
@@ -179,10 +165,11 @@ def guess(body: bytes) -> str:
         return late
     if body.isascii() and b"\x1b" not in body:
         return DEFAULT
-    import chardet  # here, because most pages declare their charset
+    from turbohtml.detect import Detection, detect  # here, because most pages declare their charset
 
-    found = chardet.detect(_sample(body), include_encodings=_GUESSES, compat_names=False)["encoding"]
-    return _GUESSES.get(found or "", DEFAULT)
+    # Blanks first, so that the detector does not obey a <meta> in the sample, which may be only quoted there.
+    found = detect(b" " * PRESCAN + _sample(body), Detection(allowed=_GUESSES)).encoding
+    return LABELS.get((found or "").lower(), DEFAULT)
 
 
 def _late(body: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """How much of a page a parser can read in bounded time and memory: decided before parsing, from a count of its tags.
 
-The cost of a page grows with its tags times the open elements: lexbor searches them all at many tags, html5lib copies
-what it has. turbohtml does neither, but like any parser it must copy open styles into every paragraph.
+The time of html5lib grows with the tags times the open elements. turbohtml is linear in both, but like any parser it
+must copy open styles into every paragraph, and the chosen option into every <selectedcontent>.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class _Limits(NamedTuple):
 
 _LIMITS = {
     "turbohtml": _Limits(1_000_000, 2_000_000, math.inf, 400_000, 4, 1_000_000),
-    "lexbor": _Limits(20_000, 65_536, 100_000_000, 100_000, 0, 1_000_000),
     "html5lib": _Limits(500, 65_536, 1_000_000, 50_000, 0, 50_000, 500_000),
 }
 _MAX_ROOTS = 1_000
@@ -39,6 +38,8 @@ _STYLE = rf"<(?=[bcefhinstuBCEFHINSTU])(?i:{'|'.join(_STYLES)})"
 # Attributes of a second <html> or <body> go to the first one: as expensive as styles where there are many.
 _STYLED = re.compile(rf"{_STYLE[:-1]}|html|body)[\s/]")
 _PLAIN = re.compile(rf"""{_STYLE}(?:\s+[\w-]+="[^"<>]*")+>""")
+# Each is filled with a copy of its <select>'s chosen option, whatever that holds: 200 KB can become a tree of 4 GB.
+_FILLED = re.compile("<(?i:selectedcontent)")
 # Elements without an end tag, or with an optional one: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
     a p li dd dt tr td th tbody thead tfoot option optgroup rp rt area base basefont bgsound br col embed
@@ -58,8 +59,11 @@ _MISPLACED = 5  # pieces that such a tag counts for in addition
 def bounded(text: str, parser: str) -> tuple[str, bool]:
     """Return as much of a text as a parser can read in bounded time, and whether that is less than all."""
     limits = _LIMITS[parser]
-    limits = limits._replace(copies=max(limits.copies, limits.share * len(text)))
     part = text[: limits.read]
+    filled = [found.start() for found in _FILLED.finditer(part)]
+    if len(filled) * part.count("<") > limits.copies:
+        part = part[: filled[0]]
+    limits = limits._replace(copies=max(limits.copies, limits.share * len(part)))
     if not _is_harmless(part, limits):
         count = _Count(limits)
         at = 0

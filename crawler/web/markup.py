@@ -20,7 +20,6 @@ from crawler.web.urls import TRACKING, normalize, normalize_link
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
     from bs4.element import Tag
-    from selectolax.lexbor import LexborDocumentOptions, LexborNode
 
 __all__ = ["Unreadable", "Wants", "decode", "links", "read", "soup"]
 
@@ -31,7 +30,7 @@ MAX_TITLE = 500
 class Wants:
     """What to read from a page."""
 
-    parser: str = "turbohtml"  # or lexbor, or html5lib, the reference
+    parser: str = "turbohtml"  # or html5lib, the reference
     follow: tuple[str, ...] = FOLLOWED  # of page.LINK_KINDS
     nofollow: bool = False  # True: ignore links marked rel=nofollow
     tracking: frozenset[str] = frozenset(TRACKING)
@@ -188,33 +187,6 @@ def _turbohtml(text: str) -> Tree:
     return Tree(elements, next((node.text for node in islice(titles, _MAX_TITLES) if not node.closest("svg")), ""))
 
 
-def _lexbor(text: str) -> Tree:
-    from selectolax.lexbor import LexborHTMLParser
-
-    found = LexborHTMLParser(text, options=_options(text)).css(_QUERY)
-    elements = [(node.tag or "", node.attributes) for node in found if node.tag != "title"]
-    titles = (node for node in found if node.tag == "title")
-    return Tree(elements, next((node.text() for node in islice(titles, _MAX_TITLES) if not _is_in_svg(node)), ""))
-
-
-_SELECTED, _OPTION = re.compile("<(?i:selectedcontent)"), re.compile("<(?i:option)")
-
-
-def _options(text: str) -> LexborDocumentOptions:
-    """Events are only needed for <selectedcontent>, which is rare; with 50,000 <option> they take seconds."""
-    from selectolax.lexbor import LexborDocumentOptions
-
-    is_rare = _SELECTED.search(text) and len(_OPTION.findall(text)) < 2_000
-    return LexborDocumentOptions.UNDEF if is_rare else LexborDocumentOptions.WO_EVENTS
-
-
-def _is_in_svg(node: LexborNode | None) -> bool:
-    """Tell whether a <title> belongs to an SVG image, not to the page."""
-    while node is not None and node.tag != "svg":
-        node = node.parent
-    return node is not None
-
-
 # html5lib treats the content of a template as part of the page.
 _TEMPLATE = re.compile(r"<template\b[^>]*+>(?:(?!</?template\b).)*+</template[^>]*+>", re.I | re.S)
 
@@ -243,4 +215,4 @@ def _plain(tag: Tag) -> dict[str, str | None]:
     return {str(name): str(value) for name, value in tag.attrs.items()}
 
 
-_PARSERS = {"turbohtml": _turbohtml, "lexbor": _lexbor, "html5lib": _html5lib}
+_PARSERS = {"turbohtml": _turbohtml, "html5lib": _html5lib}

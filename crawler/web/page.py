@@ -67,5 +67,6 @@ class Unreadable(Exception):
     """The body cannot be parsed as a page or sitemap; it becomes a failure record with reason `unreadable`."""
 
 
+PRIORITY = 5  # of a URL, in tenths, where no sitemap says otherwise: the default of the sitemap protocol
 LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
 FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too

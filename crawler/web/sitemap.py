@@ -12,10 +12,8 @@ from itertools import chain
 from xml.parsers import expat
 
 from crawler.web.charset import BOMS, from_header, prescan
-from crawler.web.page import Unreadable
+from crawler.web.page import PRIORITY, Unreadable
 from crawler.web.urls import MAX_INPUT, TRACKING, normalize
-
-PRIORITY = 5  # the sitemap protocol's default, 0.5, in tenths
 
 __all__ = ["Sitemap", "Unreadable", "read"]
 

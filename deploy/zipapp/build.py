@@ -1,4 +1,4 @@
-"""Make crawler.pyz of a wheel: the program and all that it needs, for several Pythons, in one file (`make zipapp`)."""
+"""Build crawler.pyz from a wheel: the program and its dependencies for several Pythons in one file (`make zipapp`)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import zipfile
 from pathlib import Path
 
 START = Path(__file__).with_name("start.py")
-GLIBC = (2, 28)  # of 2018; pycurl and turbohtml have wheels for no older one
-THEN = (1980, 1, 1, 0, 0, 0)  # the same contents are the same bytes, whenever they were packed
-# Notes of the installer, with paths and times of this machine.
+LOCKS = [Path(__file__).parents[2] / "requirements.lock", Path(__file__).with_name("extras.lock")]
+GLIBC = (2, 28)  # from 2018; pycurl and turbohtml have no wheels for older ones
+THEN = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the same contents give the same bytes
+# Written by the installer, with paths and times of this machine.
 NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", ".lock"}
 
 
 def main() -> None:
-    """Read the arguments, build, and say what was built."""
+    """Read the arguments, build, and print what was built."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("wheel", type=Path)
     reader.add_argument("out", type=Path)
     reader.add_argument("--pythons", nargs="+", required=True, metavar="3.X")
-    reader.add_argument("--extras", default="", help="of pyproject.toml, with commas between")
+    reader.add_argument("--extras", default="", help="extras of pyproject.toml, separated by commas")
     reader.add_argument("--machine", required=True, help="x86_64 or aarch64")
     given = reader.parse_args()
     parts = {
@@ -37,14 +38,14 @@ def main() -> None:
 
 
 def abi(python: str, machine: str) -> str:
-    """What a Python calls the compiled modules that it can load."""
+    """Return the tag of the compiled modules that this Python can load."""
     return f"cpython-{python.replace('.', '')}-{machine}-linux-gnu"
 
 
 def part(wheel: Path, extras: str, python: str, machine: str) -> bytes:
-    """A zip file of what has to be on the path of one Python."""
+    """Return a zip file of what has to be on the path of one Python."""
     with tempfile.TemporaryDirectory() as folder:
-        install(f"{wheel}[{extras}]", Path(folder), python, f"{machine}-manylinux_{GLIBC[0]}_{GLIBC[1]}")
+        install(wheel, extras, Path(folder), python, f"{machine}-manylinux_{GLIBC[0]}_{GLIBC[1]}")
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
             for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
@@ -54,13 +55,17 @@ def part(wheel: Path, extras: str, python: str, machine: str) -> bytes:
         return packed.getvalue()
 
 
-def install(what: str, folder: Path, python: str, platform: str) -> None:
-    """Install wheels for a Python that need not be here: uv reads their markers for it, pip for the one that runs."""
+def install(wheel: Path, extras: str, folder: Path, python: str, platform: str) -> None:
+    """Install the wheel and what it needs, each with a hash of the lock files, for a Python that need not be here."""
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
     command += ["--target", str(folder), "--python-version", python, "--python-platform", platform]
-    done = subprocess.run([*command, "--only-binary", ":all:", what], capture_output=True, text=True)
+    command += ["--only-binary", ":all:", "--require-hashes", "--requirements", "-"]
+    command += [f"--constraints={lock}" for lock in LOCKS]
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    wanted = f"{wheel.name.split('-')[0]}[{extras}] @ {wheel.resolve().as_uri()} --hash=sha256:{digest}"
+    done = subprocess.run(command, input=wanted, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"what {what} needs cannot be had for Python {python}, {platform}:\n{done.stderr}")
+        sys.exit(f"cannot install {wheel.name}[{extras}] for Python {python} on {platform}:\n{done.stderr}")
 
 
 def is_wanted(name: str) -> bool:
@@ -74,7 +79,7 @@ def put(archive: zipfile.ZipFile, name: str, data: bytes, how: int = zipfile.ZIP
 
 
 def write(out: Path, parts: dict[str, bytes], told: str) -> None:
-    """Few members, and the parts whole: Python reads the list of members at each start, and a part only once."""
+    """Write few members, each part as one: Python reads the list of members at each start, and a part only once."""
     digests = {name: hashlib.sha224(packed).hexdigest() for name, packed in parts.items()}
     contents = {"for": told, "glibc": GLIBC, "parts": digests}
     made = out.with_name(f".{out.name}")
@@ -86,7 +91,7 @@ def write(out: Path, parts: dict[str, bytes], told: str) -> None:
             for name, packed in parts.items():
                 put(archive, name, packed, zipfile.ZIP_STORED)
     made.chmod(0o755)
-    made.replace(out)  # a new file: nodes that start from the old one just now have it to its end
+    made.replace(out)  # a new file: nodes that are starting from the old one can still read it
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """The `__main__.py` of crawler.pyz: unpacks the program onto a disk of this node, once, and runs it from there.
 
-Compiled modules cannot be loaded from within a zip file. A start finds the folder that an earlier one made, which has
-the name of its contents' digest; else it makes it, alone among all that start here now. Killed meanwhile, it leaves
-only what the next one removes.
+Compiled modules cannot be loaded from within a zip file. The folder is named after the digest of its contents: if it
+is there, it is used; else it is made under a lock. A process that is killed meanwhile leaves only what the next one
+removes.
 
-Old Pythons read this file too, to be told in a sentence that they are: it has nothing that Python 3.6 lacks.
+Old Pythons must be able to parse this file to say that they are too old, so it uses nothing newer than Python 3.6.
 """
 
 import errno
@@ -17,12 +17,12 @@ import sys
 from contextlib import contextmanager, suppress
 
 USAGE, FULL = 2, 6  # exit codes, as in crawler/errors.py
-LIST = ".list"  # what belongs into the folder: cleaners of /tmp may have taken some of it
+LIST = ".list"  # the files of the folder: cleaners of /tmp may have removed some
 
 
 def main():
-    """Run the program, unpacked, with this process's arguments."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+    """Unpack the program if needed, and run it with this process's arguments."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C exits silently
     if sys.version_info < (3, 6):
         sys.exit(
             told("Python %d.%d is too old; try: python3 %s --help" % (sys.version_info[:2] + (__loader__.archive,)))
@@ -38,13 +38,13 @@ def main():
 
 
 def told(text, code=USAGE):
-    """Say why it ends; the exit code."""
+    """Print an error; return the exit code."""
     sys.stderr.write("crawler: %s\n" % text)
     return code
 
 
 def fitting(contents):
-    """The part for this Python: compiled modules are for one version, processor and C library."""
+    """Return the part for this Python: compiled modules are for one version, processor and C library."""
     from importlib.machinery import EXTENSION_SUFFIXES
 
     abi = EXTENSION_SUFFIXES[0].split(".")[1]  # cpython-311-x86_64-linux-gnu
@@ -56,7 +56,7 @@ def fitting(contents):
 
 
 def glibc():
-    """The version of this C library; of another one 0."""
+    """Return the version of glibc; [0] for another C library."""
     try:
         name, version = os.confstr("CS_GNU_LIBC_VERSION").split()
         return [int(number) for number in version.split(".")] if name == "glibc" else [0]
@@ -65,7 +65,7 @@ def glibc():
 
 
 def find_or_unpack(part, digest):
-    """The folder with the program, on the first disk that takes it: of the node rather than a home that all share."""
+    """Return the folder with the program, on a disk of this node rather than in a home that nodes share."""
     faults = []
     for place in [os.environ.get("TMPDIR"), "/tmp", "/var/tmp"]:
         try:
@@ -74,12 +74,12 @@ def find_or_unpack(part, digest):
         except OSError as error:
             faults.append(error)
     code = FULL if any(error.errno in (errno.ENOSPC, errno.EDQUOT) for error in faults) else USAGE
-    then = "set TMPDIR to a folder of this machine with 100 MB to spare"
-    sys.exit(told("there is no place to unpack the program (%s); %s" % ("; ".join(map(str, faults)), then), code))
+    then = "set TMPDIR to a folder on a local disk with 100 MB free"
+    sys.exit(told("cannot unpack the program (%s); %s" % ("; ".join(map(str, faults)), then), code))
 
 
 def in_place(place, part, digest):
-    """The folder with the program in this place."""
+    """Return the folder with the program below this one; unpack it if it is missing or incomplete."""
     claim(place)
     folder = os.path.join(place, digest)
     if not is_whole(folder):
@@ -94,19 +94,19 @@ def in_place(place, part, digest):
 
 
 def claim(place):
-    """Make a folder for us alone, or find it so: who else can write there can have us run what they like."""
+    """Make a folder that only we can write to, or check that it is one: others could have us run their code."""
     with suppress(FileExistsError):
         os.mkdir(place, 0o700)
     found = os.lstat(place)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "Others may write to it", place)
+        raise PermissionError(errno.EPERM, "Others can write to it", place)
     if os.statvfs(place).f_flag & os.ST_NOEXEC:
         raise PermissionError(errno.EACCES, "Mounted with noexec", place)
 
 
 @contextmanager
 def alone(place):
-    """One at a time; whoever is killed lets go."""
+    """Hold a lock on this folder; it ends with the process."""
     lock = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -116,13 +116,13 @@ def alone(place):
 
 
 def hold(folder):
-    """Lock the folder for as long as we live: systemd-tmpfiles takes nothing out of one that is locked."""
+    """Lock the folder until this process ends: systemd-tmpfiles removes nothing from a locked one."""
     with suppress(OSError):  # it is only a precaution
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def is_whole(folder):
-    """Whether every file is there, with its size."""
+    """Return whether every file is there, with its size."""
     try:
         with open(os.path.join(folder, LIST)) as file:
             return all(os.stat(os.path.join(folder, name)).st_size == size for name, size in json.load(file))
@@ -131,7 +131,7 @@ def is_whole(folder):
 
 
 def sweep(place):
-    """Remove what was not finished: only one is at work here, and that is us."""
+    """Remove unfinished folders; we hold the lock, so nobody is working on them."""
     import shutil
 
     for name in os.listdir(place):
@@ -140,7 +140,7 @@ def sweep(place):
 
 
 def unpack(part, digest, folder):
-    """Fill the folder under another name; it gets its own when it is whole."""
+    """Unpack under another name, then rename: the folder appears when it is complete."""
     import hashlib
     import io
     import tempfile
@@ -155,7 +155,7 @@ def unpack(part, digest, folder):
         files = [[info.filename, info.file_size] for info in archive.infolist()]
     with open(os.path.join(made, LIST), "w") as file:
         json.dump(files, file)
-    if os.path.lexists(folder):  # and is not whole any more
+    if os.path.lexists(folder):  # and is incomplete
         os.rename(folder, made + ".old")
     os.rename(made, folder)
 

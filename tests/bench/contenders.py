@@ -52,7 +52,6 @@ def contenders() -> list[Contender]:
         ours("this, 1 worker, twice the threads", 1, threads=2 * THREADS),
         ours("this, 2 workers, requests", 2, "fetcher=requests"),
         ours("this, 2 workers, not synced", 2, "durable=false"),
-        ours("this, 2 workers, lexbor", 2, "parser=lexbor"),
         ours("this, 2 workers, html5lib", 2, "parser=html5lib", most=HTML5LIB),
         Contender("scrapy", _script("spider.py"), _htmls, SCRAPY),
         Contender("scrapy, 2 processes", _script("spider.py", "--processes", "2"), _htmls, SCRAPY, "bce"),

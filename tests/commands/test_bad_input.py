@@ -41,11 +41,11 @@ def store(crawled: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("seed", "hint"),
     [
-        ("example.org", "https://example.org"),
-        ("ftp://example.org/", "http or https"),
-        ("http://", "http or https"),
-        ("http://../", "http or https"),
-        ("nonsense here", "http or https"),
+        ("example.org", "not a valid URL (no scheme); did you mean https://example.org/?"),
+        ("ftp://example.org/", "its scheme is ftp; only http and https"),
+        ("http://", "its host or port is not valid"),
+        ("http://../", "its host is not a valid name"),
+        ("nonsense here", "it has no scheme, such as https://"),
     ],
 )
 def test_what_is_not_a_url_is_named_and_nothing_is_made(tmp_path: Path, seed: str, hint: str) -> None:
@@ -117,7 +117,7 @@ def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         w.flags = []
         printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
-        assert "refused: http://127.0.0.1:9/ (bad-port" in printed
+        assert "excluded: http://127.0.0.1:9/ (bad-port" in printed
 
 
 def test_a_new_store_needs_a_url(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        (["--depth", "5"], ["depth is 3", "5 was asked for"]),
-        (["-s", "robots=false"], ["robots is true", "false was asked for"]),
-        (["--no-robots"], ["robots is true", "false was asked for"]),
-        (["--exclude", "x"], ["exclude is []", "[x] was asked for"]),
-        (["-w", "2m"], ["delay is 0.01", "120 was asked for"]),
+        (["--depth", "5"], ["depth is 3", "5 was given"]),
+        (["-s", "robots=false"], ["robots is true", "false was given"]),
+        (["--no-robots"], ["robots is true", "false was given"]),
+        (["--exclude", "x"], ["exclude is []", "[x] was given"]),
+        (["-w", "2m"], ["delay is 0.01", "120 was given"]),
     ],
 )
 def test_a_later_flag_that_contradicts_the_store_names_both_values(
@@ -232,10 +232,11 @@ def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welc
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        (["--dpeth", "3"], "--dpeth"),
+        (["--dpeth", "3"], "unknown option --dpeth; did you mean --depth?"),
+        (["--frobnicate"], "unknown option --frobnicate; `crawler run --help` lists"),
         (["--depth", "-1"], "-1"),
         (["--depth", "much"], "'much'"),
-        (["-s", "dpeth=3"], "did you mean 'depth'"),
+        (["-s", "dpeth=3"], "unknown setting 'dpeth' in --set; did you mean 'depth'?"),
         (["-s", "depth"], "KEY=VALUE"),
         (["--time-limit", "soon"], "'soon'"),
         (["--max-size", "10X"], "'10X'"),
@@ -260,8 +261,13 @@ def test_a_wrong_flag_is_named_and_nothing_is_made(tmp_path: Path, flags: list[s
 
 
 def test_an_unknown_command_is_a_question_of_usage() -> None:
-    assert "crawl" in complaint("crawl", "x", code=USAGE)
-    complaint(code=USAGE)
+    assert "unknown command 'statsu'; did you mean 'status'?" in complaint("statsu", "x", code=USAGE)
+    assert "unknown command 'x'; `crawler help` lists" in complaint("x", code=USAGE)
+    assert "unknown option --verison; did you mean --version?" in complaint("--verison", code=USAGE)
+
+
+def test_an_argument_that_a_command_does_not_take_is_named(tmp_path: Path) -> None:
+    assert "unexpected argument 'more'" in complaint("status", str(tmp_path), "more", code=USAGE)
 
 
 def test_settings_may_come_from_a_file_and_flags_count_more(tmp_path: Path) -> None:

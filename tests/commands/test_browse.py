@@ -129,7 +129,7 @@ def test_redirects_sitemaps_and_refusals_are_listed_on_demand(little: Path) -> N
     assert everything[f"{A}/old"][1::3] == ["302", f"-> {A}/one"]
     assert everything[f"{A}/map.txt#sitemap"][4] == "sitemap"
     assert len(everything) == 7
-    refused = rows("ls", little, "--refused", "a.example")
+    refused = rows("ls", little, "--failed", "a.example")
     assert [row[1:4] for row in refused] == [["http-404", "-", f"{A}/gone"]]
     assert everything[f"{A}/gone"] == refused[0]
 
@@ -139,7 +139,7 @@ def test_a_json_line_is_the_record_and_says_where_its_files_are(little: Path) ->
         record = Store(little).record(found["url"]) or {}
         assert found == {**record, "links": len(record["links"]), "host": found["host"], "key": found["key"]}
         assert (little / "htmls" / found["host"] / found["key"]).exists()
-    (refusal,) = objects("ls", little, "--refused")
+    (refusal,) = objects("ls", little, "--failed")
     assert (refusal["reason"], refusal["host"]) == ("http-404", "a.example")
 
 
@@ -198,11 +198,11 @@ def test_a_page_as_json_is_its_record_with_the_html(little: Path) -> None:
     [
         (f"{A}/old", 1, f"{A}/old is a redirect and has no html; it leads to {A}/one"),
         (f"{A}/map.txt#sitemap", 1, "is a sitemap: only its links are kept"),
-        (f"{A}/gone", 1, "it was refused: HTTP 4xx: the server has no page for this URL"),
+        (f"{A}/gone", 1, "failed: HTTP 4xx: the server has no page for this URL"),
         (f"{A}/gone", 1, "(http-404)"),
-        (f"{A}/new", 1, "it was never seen: nothing keeps it out, but no page that was read leads to it"),
+        (f"{A}/new", 1, "it was never seen: nothing excludes it, but no page links to it"),
         ("a.example/one", 2, "did you mean https://a.example/one?"),
-        ("ftp://a.example/", 2, "must be http or https"),
+        ("ftp://a.example/", 2, "only http and https are supported"),
     ],
 )
 def test_what_became_of_a_page_that_is_not_there_is_said(little: Path, url: str, code: int, said: str) -> None:
@@ -211,7 +211,7 @@ def test_what_became_of_a_page_that_is_not_there_is_said(little: Path, url: str,
 
 def test_a_page_that_waits_or_is_gone_is_said(copy: Path) -> None:
     printed("add", copy, "http://c.example/")
-    waits = f"http://c.example/ has no page in {copy}: it is waiting: nothing keeps it out"
+    waits = f"http://c.example/ has no page in {copy}: it is waiting: nothing excludes it"
     assert waits in sentence("cat", copy, "http://c.example/", code=1)
     (copy / "htmls" / "b.example" / urls.key(f"{B}/")).unlink()
     assert "the html of http://b.example/ is gone" in sentence("cat", copy, f"{B}/", code=1)
@@ -223,7 +223,7 @@ def test_the_links_of_a_page_are_a_line_each(little: Path) -> None:
     assert objects("links", little, f"{A}/") == [record]
     assert rows("links", little, f"{A}/map.txt#sitemap") == [[f"{A}/one"]]
     assert rows("links", little, f"{A}/one") == []
-    assert "it was refused" in sentence("links", little, f"{A}/gone", code=1)
+    assert "failed: HTTP 4xx" in sentence("links", little, f"{A}/gone", code=1)
 
 
 def test_who_links_to_a_page_is_found_in_all_records(little: Path) -> None:
@@ -248,10 +248,10 @@ def test_each_host_is_a_line_of_pages_refusals_waiting_bytes_and_name(copy: Path
         ["1", "0", "1", str(b), "b.example"],
         ["0", "0", "1", "0", "c.example"],
     ]
-    assert objects("hosts", copy)[2] == {"pages": 0, "refusals": 0, "waiting": 1, "bytes": 0, "host": "c.example"}
+    assert objects("hosts", copy)[2] == {"pages": 0, "failures": 0, "waiting": 1, "bytes": 0, "host": "c.example"}
 
 
-@pytest.mark.parametrize("column", ["pages", "refusals", "waiting", "bytes"])
+@pytest.mark.parametrize("column", ["pages", "failures", "waiting", "bytes"])
 def test_hosts_are_sorted_by_any_column_largest_first(crawled_once: Path, column: str) -> None:
     found = objects("hosts", crawled_once, "--sort", column)
     assert found == sorted(found, key=lambda row: (-row[column], row["host"]))
@@ -268,7 +268,7 @@ def test_hosts_that_wait_in_a_crawl_that_was_stopped_are_counted(tmp_path: Path)
 # ---- all of them
 
 
-@pytest.mark.parametrize("command", ["ls", "ls --all", "ls --refused", "hosts", "hosts --sort bytes"])
+@pytest.mark.parametrize("command", ["ls", "ls --all", "ls --failed", "hosts", "hosts --sort bytes"])
 def test_an_empty_store_gives_no_lines(empty: Path, command: str) -> None:
     name, *flags = command.split()
     assert printed(name, empty, *flags) == printed(name, empty, *flags, "--json") == b""
@@ -326,7 +326,7 @@ def test_what_is_too_much_for_a_pipe_at_once_ends_quietly_too(tmp_path: Path) ->
 
 def test_output_that_nobody_gets_is_no_fault(little: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_shell(f"crawler cat {little} {A}/one >&-") == (0, "")
-    no_room = "crawler: there is no room for what is printed; free some, or print to another place\n"
+    no_room = "crawler: no space left for the output; free some, or print to another place\n"
     assert in_shell(f"crawler ls {little} > /dev/full") == (6, no_room)
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     assert "\\ufffd" in crawler("ls", str(little), "b.example")
@@ -348,7 +348,7 @@ def test_colours_are_for_terminals_and_nobody_else(little: Path, monkeypatch: py
     assert "\x1b[31mhttp-404\x1b[0m" in listed
     assert "\x1b[33m302\x1b[0m" in listed
     heading, first, *_ = on_a_terminal("hosts", str(little)).splitlines()
-    assert heading.startswith("\x1b[1mpages       refusals    waiting     bytes       host\x1b[0m")
+    assert heading.startswith("\x1b[1mpages       failures    waiting     bytes       host\x1b[0m")
     assert first.startswith("3           1           0           ")
     assert b"\x1b" not in printed("ls", little, "--all") + printed("hosts", little)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -376,7 +376,7 @@ def test_of_100_000_pages_lines_come_at_once_and_memory_is_bounded(tmp_path: Pat
 
 def test_what_is_none_of_ours_is_passed_over(copy: Path) -> None:
     """A store is a folder that people work in: `check` names what they left there, the others go on."""
-    shown = [("ls", copy, "-a"), ("ls", copy, "--refused"), ("hosts", copy), ("links", copy, f"{A}/one", "--to")]
+    shown = [("ls", copy, "-a"), ("ls", copy, "--failed"), ("hosts", copy), ("links", copy, f"{A}/one", "--to")]
     before = [printed(*args) for args in shown]
     for noun in ("links", "htmls", "errs"):
         (copy / noun / "notes.txt").write_text("to do")

@@ -308,15 +308,15 @@ def worker(root: Path, number: int, **facts: object) -> None:
 def status(root: Path) -> Facts:
     """What status says of all that was done."""
     found = report.status(Store(root), again=False)
-    return {name: found[name] for name in (*report.TOTALS, "refusals", "busiest")}
+    return {name: found[name] for name in (*report.TOTALS, "reasons", "busiest")}
 
 
 @pytest.fixture
 def many_workers(empty: Path) -> Path:
     """A store on which 150 workers have been at work, one of which took refusals back that others had made."""
     for number in range(150):
-        worker(empty, number, pages=number, bytes=10, refusals={"dns": 1, "tls": 2}, busiest=[[f"h{number}", number]])
-    worker(empty, 150, pages=1, refusals={"dns": -150})
+        worker(empty, number, pages=number, bytes=10, reasons={"dns": 1, "tls": 2}, busiest=[[f"h{number}", number]])
+    worker(empty, 150, pages=1, reasons={"dns": -150})
     return empty
 
 
@@ -326,7 +326,7 @@ def test_many_files_of_ended_workers_become_one_and_the_totals_stay(many_workers
     check(many_workers, "--repair")
     assert len(list((many_workers / "workers").glob("*.end"))) == 1
     assert status(many_workers) == before
-    assert before["refusals"] == {"tls": 300}
+    assert before["reasons"] == {"tls": 300}
 
 
 @pytest.mark.parametrize("drops", [0, 70, 151])

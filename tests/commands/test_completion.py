@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import shutil
 import subprocess
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from lab.world import crawler
 
 SHELLS = {
+    "fish": (["fish", "--no-config", "-i"], "function fish_prompt; echo '> '; end; source ./script"),
     "bash": (["bash", "--norc", "--noprofile", "-i"], "PS1='> '; bind 'set show-all-if-ambiguous on'; . ./script"),
     "zsh": (["zsh", "-f", "-i"], "PS1='> '; autoload -U compinit; compinit -u -D; . ./script"),
 }
@@ -24,12 +27,20 @@ class Shell:
     """An interactive shell on a terminal, which has read our script."""
 
     def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
         command, setup = SHELLS[name]
         (folder / "script").write_text(crawler("completion", name))
         self._near, far = pty.openpty()
         how = {**os.environ, "TERM": "dumb", "PATH": os.environ["PATH"], "HOME": str(folder)}
         self.process = subprocess.Popen(
-            command, stdin=far, stdout=far, stderr=far, cwd=folder, env=how, start_new_session=True
+            command,
+            stdin=far,
+            stdout=far,
+            stderr=far,
+            cwd=folder,
+            env=how,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # fish leaves without a terminal of its own
         )
         os.close(far)
         self.type(f"{setup}; echo is ready''ready\n", until="is readyready")
@@ -45,8 +56,9 @@ class Shell:
         return seen
 
     def complete(self, line: str, until: str) -> None:
-        """Type a line and TAB; then clear the line."""
-        self.type(f"{line}\t", until)
+        """Type a line and TAB, then clear the line; on a dumb terminal fish lists several only by its command."""
+        keys, until = (f"complete -C '{line}'\n", until.strip()) if self.name == "fish" else (f"{line}\t", until)
+        self.type(keys, until)
         self.type("\x15echo is ready''ready\n", until="is readyready")
 
     def close(self) -> None:
@@ -79,4 +91,4 @@ def test_a_shell_completes_commands_flags_values_and_folders(shell: Shell) -> No
 
 
 def test_a_shell_that_is_not_known_is_said() -> None:
-    assert "invalid choice: 'fish'" in crawler("completion", "fish", code=2)
+    assert "invalid choice: 'tcsh'" in crawler("completion", "tcsh", code=2)

@@ -90,7 +90,7 @@ def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_craw
         assert "told 3 machines to stop" in said
         assert "3 machines have ended in good order" in said
         for process in running:
-            assert "told to stop" in end(process, 3, LONG)
+            assert "stopping: `crawler stop`" in end(process, 3, LONG)
         assert {path.name.split("@")[1] for path in (w.root / "shards").iterdir()} == {"free"}
         assert words(w) == set()
         assert w.waiting()
@@ -159,8 +159,8 @@ def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_pa
         assert "not paused" in told(w, "resume")
         for process in running:
             printed = end(process, seconds=LONG)
-            assert "paused: no host is asked until `crawler resume" in printed
-            assert "going on" in printed
+            assert "paused: no requests until `crawler resume" in printed
+            assert "resumed" in printed
         assert w.differences() == []
         assert asked_twice(w.log) == {}
 
@@ -205,7 +205,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
             listed = tmp_path / "list.txt"
             listed.write_text("# more\nhttp://b.example/\n")
             said = told(w, "add", web.url("/gone"), "-i", str(listed))
-            assert said.startswith("2 URLs added; 1 machine is at work, but paused")
+            assert said.startswith("2 URLs added; 1 machine is running, and the crawl is paused")
             told(w, "resume")
             end(process, seconds=LONG)
         assert w.urls() == set(web.pages)
@@ -219,9 +219,9 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
         w.crawl()
         added = told(w, "add", web.url("/later"), web.url("/"))
         assert added == (
-            f"2 URLs added (1 of them settled before); nobody is at work; `crawler run {w.root}` goes on\n"
+            f"2 URLs added (1 of them already done); no machine is running; `crawler run {w.root}` resumes the crawl\n"
         )
-        assert "nothing is new" in told(w, "add", web.url("/later"), web.url("/"))
+        assert "nothing new" in told(w, "add", web.url("/later"), web.url("/"))
         assert w.status()["waiting"] == 2
         w.run()
         assert w.urls() == set(web.pages)
@@ -288,7 +288,19 @@ def test_status_for_scripts_has_machines_workers_rate_and_pause(tmp_path: Path) 
     with world(WEB, tmp_path) as w, machines(w, 2) as running:
         wait_for(lambda: any(worker["rate"] for worker in look(w).workers), LONG)
         found = w.status()
-        assert {"store", "pages", "redirects", "retries", "bytes", "cut", "refusals", "waiting"} <= found.keys()
+        assert {
+            "store",
+            "pages",
+            "redirects",
+            "retries",
+            "bytes",
+            "skipped",
+            "failed",
+            "excluded",
+            "unwanted",
+            "reasons",
+            "waiting",
+        } <= found.keys()
         assert {"busiest", "paused", "rate", "machines", "workers"} <= found.keys()
         ids = {machine["id"] for machine in found["machines"]}
         assert {worker["machine"] for worker in found["workers"]} == ids
@@ -366,23 +378,23 @@ def test_one_page_two_pages() -> None:
     assert [many(count, "page") for count in (0, 1, 2, 1000)] == ["0 pages", "1 page", "2 pages", "1,000 pages"]
 
 
-def test_status_tells_in_one_line_what_was_cut_and_by_which_rule(resting: Path) -> None:
-    assert "cut" not in crawler("status", str(resting))
-    counted = [{"traps": {"repeat": 5, "session": 7}, "cut": 5}, {"traps": {"repeat": 7, "calendar": 1014}}, {}]
+def test_status_tells_in_one_line_what_was_skipped_and_by_which_rule(resting: Path) -> None:
+    assert "skipped" not in crawler("status", str(resting))
+    counted = [{"traps": {"repeat": 5, "session": 7}, "skipped": 5}, {"traps": {"repeat": 7, "calendar": 1014}}, {}]
     for number, counters in enumerate(counted):
         (resting / "workers" / f"w{number}@000009.end").write_text(json.dumps(counters))
     found = json.loads(crawler("status", str(resting), "--json"))
-    assert (found["cut"], found["traps"]) == (5, {"calendar": 1014, "repeat": 12, "session": 7})
-    line = "cut              1,031   calendar 1,014, repeat 12, beyond max_per_host 5, session 7 (only the id)"
+    assert (found["skipped"], found["traps"]) == (5, {"calendar": 1014, "repeat": 12, "session": 7})
+    line = "skipped          1,031   calendar 1,014, repeat 12, beyond max_per_host 5, session 7 (only the id)"
     assert line in crawler("status", str(resting)).splitlines()
 
 
 def test_the_last_word_of_a_run_speaks_of_work_left_only_if_something_waits(crawled_once: Path, tmp_path: Path) -> None:
-    code, said = run._last_word(crawled_once, errors.STOPPED)
+    code, said = run._last_line(crawled_once, errors.STOPPED, 300, 150.0)
     assert code == errors.STOPPED
     assert said.startswith("stopped (Ctrl-C, SIGTERM, crawler stop); ")
-    assert said.endswith(f", nothing waiting in {crawled_once}")
+    assert said.endswith(f", nothing waiting in {crawled_once}; this run: 2 min, 2.0 pages a second")
     begin(tmp_path / "store", {"shards": 4}, ["https://example.org/"], "me", lambda _: None)
-    said = run._last_word(tmp_path / "store", errors.STOPPED)[1]
+    said = run._last_line(tmp_path / "store", errors.STOPPED, 0, 0.0)[1]
     assert said.startswith("stopped with work left (Ctrl-C, SIGTERM, crawler stop); ")
-    assert said.endswith(f", 1 waiting in {tmp_path / 'store'}")
+    assert said.endswith(f", 1 waiting in {tmp_path / 'store'}; this run: 0 s, 0.0 pages a second")

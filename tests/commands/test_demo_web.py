@@ -18,10 +18,10 @@ from pathlib import Path
 from urllib.robotparser import RobotFileParser
 
 import ada_url
-import chardet
 import pytest
 import webencodings
 from lab.world import LONG, wait_for
+from turbohtml.detect import detect
 
 from crawler.commands.demo.expected import place
 from crawler.commands.demo.pages import halves, href
@@ -119,7 +119,7 @@ def text_of(answer: HTTPResponse, body: bytes) -> str:
     if not label and "charset=" in head:
         label = head.split("charset=")[1].split('"')[0]
     known = webencodings.lookup(label) if label else None
-    return body.decode(known.codec_info.name if known else str(chardet.detect(body)["encoding"]))
+    return body.decode(known.codec_info.name if known else str(detect(body).codec))
 
 
 def allowed(client: Client, url: str, rules: dict[str, RobotFileParser]) -> bool:

@@ -78,7 +78,7 @@ def test_a_kept_page_is_told_with_its_record_and_where_it_is(crawled: Path) -> N
     found = told(crawled, f"{A}/")
     record = Store(crawled).record(f"{A}/")
     assert record
-    assert (found["state"], found["rule"], found["url"], found["key"]) == ("settled", None, f"{A}/", urls.key(f"{A}/"))
+    assert (found["state"], found["rule"], found["url"], found["key"]) == ("done", None, f"{A}/", urls.key(f"{A}/"))
     assert found["record"]["fetched"] == record["fetched"]
     assert found["record"]["title"] == record["title"]
     assert (found["record"]["status"], found["record"]["links"]) == (200, len(record["links"]))
@@ -110,8 +110,8 @@ def test_a_redirect_names_its_target(crawled: Path) -> None:
 )
 def test_a_refusal_is_told_with_its_meaning(crawled: Path, path: str, reason: str, meaning: str) -> None:
     found = told(crawled, A + path)
-    assert (found["state"], found["rule"], found["refusal"]["reason"]) == ("settled", reason, reason)
-    assert found["refusal"]["attempts"] == 1
+    assert (found["state"], found["rule"], found["failure"]["reason"]) == ("done", reason, reason)
+    assert found["failure"]["attempts"] == 1
     assert meaning in found["why"]
     assert found["robots"]["allowed"] == (reason != "robots")
     assert meaning in crawler("explain", str(crawled), A + path)
@@ -124,20 +124,20 @@ def test_a_refusal_is_told_with_its_meaning(crawled: Path, path: str, reason: st
         ("http://me:secret@a.example/", "userinfo"),
         (f"{A}/?utm_source=secret", "tracking parameters"),
         (f"{A}/?sid={HEX}", "session id"),
-        ("HTTP://A.example:80/x/..", "as browsers spell it"),
+        ("HTTP://A.example:80/x/..", "as browsers write it"),
     ],
 )
 def test_any_spelling_is_understood_and_what_was_dropped_is_said(crawled: Path, given: str, change: str) -> None:
     text = crawler("explain", str(crawled), given)
-    assert f"url:      {A}/\n" in text
-    assert re.search(rf"(?m)^spelled: .*{change}$", text)
-    assert "state:    settled" in text
+    assert f"url:        {A}/\n" in text
+    assert re.search(rf"(?m)^normalized: .*{change}$", text)
+    assert "state:      done" in text
     assert "secret" not in text + crawler("explain", str(crawled), given, "--json")
 
 
 def test_a_url_in_its_one_spelling_is_not_said_to_differ(crawled: Path) -> None:
     assert told(crawled, f"{A}/new")["changes"] == []
-    assert "spelled:" not in crawler("explain", str(crawled), f"{A}/new")
+    assert "normalized:" not in crawler("explain", str(crawled), f"{A}/new")
 
 
 def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
     ],
 )
 def test_what_is_never_asked_is_told_why(crawled: Path, url: str, words: str) -> None:
-    assert told(crawled, url)["state"] == "never asked"
+    assert told(crawled, url)["state"] == "never requested"
     text = crawler("explain", str(crawled), url)
     assert words in text
     assert "secret" not in text
@@ -165,9 +165,9 @@ def test_what_is_never_asked_is_told_why(crawled: Path, url: str, words: str) ->
 
 # What keeps a URL out that was never seen: the settings, the URL, the rule, and words of the explanation.
 RULES: list[tuple[dict[str, object], str, str | None, str]] = [
-    ({}, f"{A}/x", None, "nothing keeps it out"),
+    ({}, f"{A}/x", None, "nothing excludes it"),
     ({}, f"{A}/private/y", "robots", "robots.txt does not allow it"),
-    ({"robots": False}, f"{A}/private/y", None, "nothing keeps it out"),
+    ({"robots": False}, f"{A}/private/y", None, "nothing excludes it"),
     ({"scope": "host"}, "http://b.example/", "scope", "outside the scope `host` of the seeds: a.example"),
     ({"scope": "page"}, f"{A}/x", "scope", f"{A}/"),
     ({"include": ["/en/", "/fr/"]}, f"{A}/x", "include", "/en/, /fr/"),
@@ -176,13 +176,13 @@ RULES: list[tuple[dict[str, object], str, str | None, str]] = [
     ({}, f"{A}/calendar/2999/01", "calendar", "date far ahead"),
     ({}, f"{A}/" + "x" * 1000, "long", "longer than 1,000"),
     ({}, f"{A}/" + "/".join(map(str, range(21))), "deep", "more than 20 segments"),
-    ({"traps": []}, f"{A}/a/b/a/b/a/b", None, "nothing keeps it out"),
+    ({"traps": []}, f"{A}/a/b/a/b/a/b", None, "nothing excludes it"),
     ({"max_per_host": 2}, f"{A}/x", "max_per_host", "its host has 2 pages"),
     ({"connect_to": []}, "http://a.example:25/", "bad-port", "port 25"),
     ({"connect_to": []}, "http://127.0.0.1/", "private-address", "private network"),
     ({"connect_to": []}, "http://[::1]:8000/", "private-address", "private network"),
-    ({"connect_to": [], "allow_private": True}, "http://127.0.0.1/", None, "nothing keeps it out"),
-    ({"connect_to": ["[::1]:8000:[::1]:80"]}, "http://[::1]:8000/", None, "nothing keeps it out"),
+    ({"connect_to": [], "allow_private": True}, "http://127.0.0.1/", None, "nothing excludes it"),
+    ({"connect_to": ["[::1]:8000:[::1]:80"]}, "http://[::1]:8000/", None, "nothing excludes it"),
     ({"depth": 3}, f"{A}/x", None, "links are followed up to 3 away from a seed"),
 ]
 
@@ -209,7 +209,7 @@ def test_a_private_address_that_a_seed_spells_is_free(root: Path) -> None:
 def test_the_delay_is_the_hosts_own_or_what_robots_txt_asks_for(root: Path) -> None:
     assert told(root, f"{A}/x")["delay"] == 0.02
     edit(root, delays={"a.*": 7.0})
-    assert "delay:    7 s between requests to a.example" in crawler("explain", str(root), f"{A}/x")
+    assert "delay:      7 s between requests to a.example" in crawler("explain", str(root), f"{A}/x")
     text = crawler("explain", str(root), f"{A}/x")
     assert "allowed for folder-crawler, crawl-delay 0.02 s; read 20" in text
     assert "not read yet" in crawler("explain", str(root), "http://b.example/")
@@ -248,7 +248,7 @@ def test_the_latest_attempt_counts_and_a_record_comes_before_a_line(root: Path) 
     put_batch(root, shard, f"1\t0\t0\t{A}/w\n", f"0\t0\t0\t{A}/new\n")
     put_batch(root, shard, f"1\t2\t0\t{A}/w\n", name="x-2.1")
     assert explain(Store(root), f"{A}/w")["waiting"]["attempt"] == 2
-    assert explain(Store(root), f"{A}/new")["state"] == "settled"
+    assert explain(Store(root), f"{A}/new")["state"] == "done"
 
 
 def test_a_sitemap_and_the_page_of_the_same_address_are_two_things(root: Path) -> None:
@@ -326,7 +326,7 @@ def test_control_characters_never_reach_the_terminal(root: Path) -> None:
 def test_a_record_that_cannot_be_read_is_said_to_be_so(root: Path, noun: str, data: bytes) -> None:
     (root / noun / "a.example" / urls.key(f"{A}/c")).write_bytes(data)
     found = told(root, f"{A}/c")
-    assert found["state"] == "settled"
+    assert found["state"] == "done"
     assert f"{noun}/a.example/{urls.key(f'{A}/c')} cannot be read" in found["why"]
 
 

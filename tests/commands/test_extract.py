@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ruled(tmp_path: Path) -> Path:
-    """A file with the README's rules."""
+    """A file with the manual's rules."""
     return written(tmp_path, RULES)
 
 
@@ -341,9 +341,8 @@ def test_a_page_that_holds_its_reader_is_given_up_and_the_others_come(
     assert (tally.pages, tally.rows) == (6, 6)
 
 
-def test_the_readme_shows_these_rules() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    assert RULES in readme
+def test_the_manual_shows_these_rules() -> None:
+    assert RULES in (Path(__file__).parents[2] / "crawler/manual/extract.md").read_text("utf-8")
 
 
 @pytest.mark.bench

@@ -1,4 +1,4 @@
-"""`from crawler import Store`: the examples of the README run, and pages come lazily in a stable order."""
+"""`from crawler import Store`: the examples of the documents run, and pages come lazily in a stable order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from crawler import Store
 from crawler.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "crawler/manual").glob("*.md"))]
+TEXT = "".join(path.read_text("utf-8") for path in DOCUMENTS)
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
-def test_an_example_of_the_readme_runs_on_a_store(crawled_once: Path, tmp_path: Path, example: str) -> None:
+def test_an_example_of_the_documents_runs_on_a_store(crawled_once: Path, tmp_path: Path, example: str) -> None:
     if "pandas" in example and not importlib.util.find_spec("pandas"):
         pytest.skip("pandas is not installed: `make venv` does it")
     (tmp_path / "STORE").symlink_to(crawled_once)
@@ -44,8 +45,8 @@ def test_an_example_of_the_readme_runs_on_a_store(crawled_once: Path, tmp_path: 
     assert len(done.stdout.splitlines()) > 2
 
 
-def test_there_are_three_examples_and_one_is_for_pandas() -> None:
-    assert len(EXAMPLES) == 3
+def test_there_are_some_examples_and_one_is_for_pandas() -> None:
+    assert len(EXAMPLES) == 4
     assert sum("pandas" in example for example in EXAMPLES) == 1
 
 
@@ -84,6 +85,18 @@ def test_the_command_can_end_without_a_word_almost_at_once() -> None:
     script = "import sys; before = set(sys.modules); import crawler.__main__; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"typing", "re", "crawler.commands.main"}.intersection(loaded.stdout.split())
+
+
+def test_a_command_loads_only_what_it_needs(crawled: Path) -> None:
+    script = "import sys; from crawler.commands.main import run; run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "status", str(crawled)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "crawler.commands.status" in loaded
+    assert not loaded & {"turbohtml", "selectolax", "bs4", "html5lib", "xml.parsers.expat", "chardet", "protego"}
+    assert not loaded & {"pycurl", "requests", "urllib3", "http.client"}
+    assert not loaded & {"sqlite3", "tqdm", "filelock", "asyncio", "multiprocessing", "crawler.crawl.machine"}
 
 
 def test_type_checkers_of_users_read_our_hints() -> None:

@@ -311,7 +311,7 @@ def test_every_rate_is_in_the_readme_with_its_source() -> None:
 
 def test_the_plans_that_are_shown_are_real() -> None:
     """Each `$ crawler plan ...` in the documentation, with the lines that stand under it."""
-    text = (TOP / "deploy/README.md").read_text("utf-8") + (TOP / "README.md").read_text("utf-8")
+    text = (TOP / "deploy/README.md").read_text("utf-8") + (TOP / "crawler/manual/capacity.md").read_text("utf-8")
     shown = re.findall(r"^\$ crawler (plan .*)\n((?:(?!\$ |```).*\n)+)", text, re.MULTILINE)
     assert shown
     for command, lines in shown:

@@ -45,14 +45,14 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
         refused = {X: "http-403", GONE: "http-404", "http://b.example/x": "robots", "http://c.example/": "http-500"}
         assert w.refusals() == {**refused, "http://d.example/3": "redirect-loop"}
         assert [refusal["depth"] for refusal in w.records("errs")] == [1, 1, 1, 0, 0]
-        assert w.status()["refusals"] == dict.fromkeys(w.refusals().values(), 1)
+        assert w.status()["reasons"] == dict.fromkeys(w.refusals().values(), 1)
 
         web.answers |= {"a.example/x": html("back")}
         web.answers |= {"b.example/robots.txt": plain(""), "c.example/robots.txt": plain("")}
         for reasons in (["http-403", "http-5xx"], ["robots", "redirect-loop"]):
             said = retry(w, *(arg for reason in reasons for arg in ("--reason", reason)))
-            assert said.startswith("2 refusals to be asked again: ")
-            assert f"; nobody is at work; `crawler run {w.root}` goes on" in said
+            assert said.startswith("2 URLs will be requested again: ")
+            assert f"; no machine is running; `crawler run {w.root}` resumes the crawl" in said
         assert len(w.refusals()) == 5, "each waits for the owner of its host"
         w.run(quick=False)
 
@@ -60,7 +60,7 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
         assert w.asked("a.example").count("/gone") == 1
         assert {record["url"]: record["depth"] for record in w.records()}[X] == 1
         assert {"http://b.example/x", "http://c.example/"} < w.urls(), "robots.txt was asked for anew"
-        assert w.status()["refusals"] == {"http-404": 1, "redirect-loop": 1}
+        assert w.status()["reasons"] == {"http-404": 1, "redirect-loop": 1}
         assert w.waiting() == []
 
 
@@ -72,7 +72,7 @@ def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
         w.start(*w.web.seeds(), "http://b.example/")  # as long as that takes, the crawl is not over
         wait_for(lambda: len(w.refusals()) == 2)
         web.answers["a.example/x"] = html("back")
-        assert "; 1 machine is at work" in retry(w, "--host", "A.example")
+        assert "; 1 machine is running" in retry(w, "--host", "A.example")
         wait_for(lambda: X in w.urls())
         wait_for(lambda: w.asked("a.example").count("/gone") == 2)
         wait_for(lambda: w.refusals() == {GONE: "http-404"})
@@ -142,7 +142,7 @@ def test_refusals_are_chosen_by_reason_host_and_age(
     resting: Store, args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["retry", str(resting.root), *args]) == 0
-    assert f"to be asked again: {expected}; nobody" in capsys.readouterr().out
+    assert f"will be requested again: {expected}; nobody" in capsys.readouterr().out
 
 
 def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: Store) -> None:
@@ -174,14 +174,17 @@ def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
         capsys.readouterr()
         assert run(["explain", str(resting.root), url]) == 0
         said = capsys.readouterr().out
-        assert "it was refused: " in said
-        assert ("; it is asked again in its turn, as `crawler retry` said" in said) == again
+        assert "failed: " in said
+        assert ("; `crawler retry` has queued it again" in said) == again
 
 
 @pytest.mark.parametrize(
     "args, said",
     [
-        (["--reason", "nonsense"], "there is no reason 'nonsense'; the reasons are dns, connect, timeout"),
+        (
+            ["--reason", "nonsense"],
+            "unknown reason 'nonsense'; take one of failed, excluded, unwanted, dns, connect",
+        ),
         (["--host", "no host"], "'no host' is not a host"),
         (["--host", "a.example/path"], "'a.example/path' is not a host"),
         (["--older", "soon"], "'soon' must be a duration such as 30s, 5m, 2h or 1d"),
@@ -200,4 +203,4 @@ def test_a_host_of_which_nothing_is_there_is_said(resting: Store, capsys: pytest
 
 
 def test_nothing_to_ask_again_is_said(resting: Store) -> None:
-    assert crawler("retry", str(resting.root), "--reason", "tls").startswith("no refusal is to be asked again;")
+    assert crawler("retry", str(resting.root), "--reason", "tls").startswith("nothing to retry;")

@@ -28,13 +28,14 @@ from crawler.commands import main
 from crawler.commands.demo.web import TreeWeb
 from crawler.commands.serve import http, metrics
 from crawler.commands.serve.http import Asked, Readers, Server, Shared, is_ours
-from crawler.crawl.scoreboard import WANTS
+from crawler.crawl.scoreboard import PAUSES
 from crawler.errors import StoreAway
 from crawler.frontier.waiting import PAUSE, TURN
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.web.page import Failure, Fetched, Reading
+from crawler.web.reasons import KINDS
 
 EVIL = "http://evil.example/?<b>'\"&x=1"
 TITLE = "</title><script>document.title='owned'</script><img src=x onerror=alert(1)>\"' \u202egnp\u2066\0\ud800"
@@ -288,16 +289,16 @@ def every_part(served: Served, path: str) -> list[dict[str, Any]]:
 
 def test_what_it_tells_of_the_crawl_is_what_status_tells(served: Served, root: Path) -> None:
     now, status = served.json("/api/now"), json.loads(crawler("status", str(root), "--json"))
-    for name in ("pages", "redirects", "bytes", "refusals", "waiting", "paused"):
+    for name in ("pages", "redirects", "bytes", "failed", "excluded", "unwanted", "reasons", "waiting", "paused"):
         assert now[name] == status[name]
     assert [machine["id"] for machine in now["machines"]] == [machine["id"] for machine in status["machines"]]
     assert now["history"][-1]["pages"] == now["pages"]
-    assert now["history"][-1]["refusals"] == sum(now["refusals"].values())
+    assert now["history"][-1]["failed"] == now["failed"] > 0
 
 
 def test_whatever_urls_wait_for_is_said_in_words(served: Served) -> None:
     words = served.ask("/overview.js")[2].decode()
-    for name in ("in_flight", "retry", "robots", "strain", "delay", TURN, PAUSE, *WANTS):
+    for name in ("in_flight", "retry", "robots", "strain", "delay", TURN, PAUSE, *PAUSES):
         assert f'\n  {name}: "' in words
 
 
@@ -309,12 +310,12 @@ def test_hosts_are_counted_sorted_and_searched(served: Served, root: Path) -> No
     hosts = sorted(count("links").keys() | refusals.keys())
     rows = every_part(served, "/api/hosts?sort=host")
     assert [row["host"] for row in rows] == hosts
-    assert {row["host"]: (row["pages"], row["refusals"]) for row in rows} == {h: (pages[h], refusals[h]) for h in hosts}
+    assert {row["host"]: (row["pages"], row["failures"]) for row in rows} == {h: (pages[h], refusals[h]) for h in hosts}
     assert served.json("/api/hosts")["counted"] == len(hosts)
     found = every_part(served, "/api/hosts?")
     assert [row["pages"] for row in found] == sorted((pages[host] for host in hosts), reverse=True)
-    found = every_part(served, "/api/hosts?sort=refusals&order=up")
-    assert [row["refusals"] for row in found] == sorted(refusals[host] for host in hosts)
+    found = every_part(served, "/api/hosts?sort=failures&order=up")
+    assert [row["failures"] for row in found] == sorted(refusals[host] for host in hosts)
     assert [row["host"] for row in every_part(served, "/api/hosts?search=EVIL")] == ["evil.example"]
     assert served.json("/api/hosts?search=no-such-host")["rows"] == []
 
@@ -325,7 +326,7 @@ def test_a_hosts_pages_and_refusals_are_all_there(served: Served, root: Path) ->
     rows = every_part(served, f"/api/host?host={host}")
     assert [row["url"] for row in rows] == [record["url"] for record in store.records(host)]
     assert {row["kind"] for row in rows} <= {"page", "redirect", "sitemap"}
-    refused = every_part(served, f"/api/host?host={host}&what=refusals")
+    refused = every_part(served, f"/api/host?host={host}&what=failures")
     assert [(row["url"], row["reason"]) for row in refused] == [(r["url"], r["reason"]) for r in store.refusals(host)]
 
 
@@ -343,7 +344,7 @@ def test_a_page_is_shown_with_its_record_and_text(served: Served, root: Path) ->
 
 def test_a_refusal_and_a_url_that_nobody_has_seen_are_explained(served: Served) -> None:
     refused = served.json("/api/page?url=http://evil.example/gone")
-    assert refused["refusal"]["reason"] == "connect"
+    assert refused["failure"]["reason"] == "connect"
     assert refused["meaning"] == "the connection was refused, or broke before a response"
     unseen = served.json("/api/page?url=http://unseen.example/")
     assert unseen["state"] == "never seen"
@@ -355,7 +356,7 @@ def test_refusals_for_a_reason_are_found_to_the_last(served: Served, root: Path)
     assert wanted
     found, after = [], ""
     while after is not None:
-        part = served.json(f"/api/refusals?reason=http-404&after={after}")
+        part = served.json(f"/api/failures?reason=http-404&after={after}")
         found += [row["url"] for row in part["rows"]]
         after = part["after"]
     assert found == wanted
@@ -390,7 +391,7 @@ def test_an_empty_store_has_nothing_to_tell_and_says_so(empty: Path) -> None:
     with serving(empty) as served:
         assert served.json("/api/now")["pages"] == 0
         assert served.json("/api/hosts")["rows"] == []
-        assert served.json("/api/refusals") == {"rows": [], "meaning": "", "after": None}
+        assert served.json("/api/failures") == {"rows": [], "meaning": "", "after": None}
         assert metric(served)["crawler_pages_total", ()] == 0
 
 
@@ -427,8 +428,10 @@ def test_prometheus_reads_the_same_numbers(served: Served, root: Path) -> None:
     found, status = metric(served), json.loads(crawler("status", str(root), "--json"))
     for fact in ("pages", "bytes", "redirects", "retries"):
         assert found[f"crawler_{fact}_total", ()] == status[fact]
-    refused = {labels[0][1]: count for (name, labels), count in found.items() if name == "crawler_refusals_total"}
-    assert refused == status["refusals"]
+    failures = {labels: count for (name, labels), count in found.items() if name == "crawler_failures_total"}
+    assert {dict(labels)["reason"]: count for labels, count in failures.items()} == status["reasons"]
+    for kind in KINDS:
+        assert sum(count for labels, count in failures.items() if dict(labels)["kind"] == kind) == status[kind]
     assert found["crawler_waiting", ()] == status["waiting"]
     assert found["crawler_store_up", ()] == 1
     assert found["crawler_workers", (("state", "ended"),)] == len(status["workers"])
@@ -446,11 +449,11 @@ def test_promtool_has_nothing_to_complain_about(served: Served) -> None:
 
 def test_labels_hold_whatever_they_must() -> None:
     evil = 'a"b\\c\nd\u202e\udcff{}'
-    facts = {"store": evil, "refusals": {evil: 3}, "machines": [], "workers": [], "rate": 0.25}
+    facts = {"store": evil, "reasons": {evil: 3}, "machines": [], "workers": [], "rate": 0.25}
     families = {family.name: family for family in text_string_to_metric_families(metrics.text(facts))}
     shown = evil.replace("\udcff", "?")
     assert families["crawler_store_info"].samples[0].labels["store"] == shown
-    assert families["crawler_refusals"].samples[0].labels == {"reason": shown}
+    assert families["crawler_failures"].samples[0].labels == {"kind": "failed", "reason": shown}
     assert families["crawler_pages_per_second"].samples[0].value == 0.25
 
 
@@ -538,7 +541,7 @@ VIEWS = {
     "": "Machines and workers",
     "hosts": "Refusals",
     "host?host=evil.example": "Large",
-    "refusals": "evil.example",
+    "failures": "evil.example",
     "settings": "user_agent",
     "page?url=http://evil.example/gone": "Refused",
     "page?url=http://unseen.example/": "never seen",
@@ -568,7 +571,7 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
         for view, words in {
             "": "no machine has been",
             "hosts": "no host has been",
-            "refusals": "no refusal is",
+            "failures": "none",
         }.items():
             browser.open(f"{served.url}#/{view}")
             browser.wait(words)
@@ -585,7 +588,7 @@ def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Bro
     store.put_refusal("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
     (root / "crawl.yaml").write_text("delay: soon")
     with serving(root) as served:
-        for view in ("host?host=long.example", "refusals"):
+        for view in ("host?host=long.example", "failures"):
             browser.open(f"{served.url}#/{view}")
             browser.wait("long.example", "tbody th")
             assert browser.run("return document.querySelector('tbody tr').offsetHeight") < 250
@@ -694,7 +697,7 @@ def test_a_store_of_100_000_pages_is_looked_at_in_moments(
 ) -> None:
     stores.large(tmp_path / "large")
     questions = ["/api/now", "/api/hosts?search=host-0", "/api/host?host=host-042.example&part=9", "/metrics"]
-    questions += ["/api/page?url=https://host-042.example/page/42", "/api/refusals?reason=http-404", "/api/settings"]
+    questions += ["/api/page?url=https://host-042.example/page/42", "/api/failures?reason=http-404", "/api/settings"]
     with serving(tmp_path / "large") as served:
         lines = []
         for question in questions:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lab.hostile import Server, whole
 from lab.world import COMMAND, LONG
 
-from crawler.crawl.logs import JsonLines, Words
+from crawler.crawl.logs import JsonFormatter, TerminalFormatter
 from crawler.web.page import Failure
 from crawler.web.text import masked, printable
 
@@ -133,11 +133,11 @@ def test_a_log_line_is_one_line_and_a_traceback_keeps_its_own() -> None:
         raise ValueError(EVIL + "http://me:secret@a.example/")
     except ValueError:
         record = logging.LogRecord("x", logging.INFO, "x", 1, "a\nb %s", (EVIL,), sys.exc_info())
-    said = Words().format(record)
+    said = TerminalFormatter().format(record)
     assert evil_in(said) == set()
     assert said.startswith("a\ufffdb \ufffd]0;owned")
     assert said.splitlines()[1].startswith("Traceback")
-    assert "secret" not in said + JsonLines().format(record)
+    assert "secret" not in said + JsonFormatter().format(record)
 
 
 @given(st.text())

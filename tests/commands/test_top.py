@@ -27,7 +27,7 @@ from crawler.commands.demo.web import TreeWeb
 from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher
-from crawler.commands.top.view import PLAIN_BARS, View, as_time, clip, draw, fit, resample, width_of
+from crawler.commands.top.view import PLAIN_BARS, View, clip, draw, fit, resample, width_of
 from crawler.errors import StoreAway, UsageError
 from crawler.fleet.members import Minutes
 from crawler.frontier import waiting
@@ -38,7 +38,8 @@ from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
-from crawler.terminal import size
+from crawler.terminal import as_time, size
+from crawler.web.reasons import KINDS
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"
 SLOW = Links({"/": [f"/{number}" for number in range(400)]} | {f"/{number}": [] for number in range(400)})
@@ -61,8 +62,8 @@ def facts(number: int = 0, **more: Any) -> dict[str, Any]:
         "pages": 100,
         "waiting": 50,
         "rate": 2.5,
-        "refusals": {"http-404": 3},
-        "held": {"delay": 40, "retry": 10},
+        "reasons": {"http-404": 3},
+        "waiting_for": {"delay": 40, "retry": 10},
         "busiest": [[f"busy-{number}.example", 100]],
         "slowest": [[f"slow-{number}.example", 40, 2.0, 0.5]],
         **more,
@@ -84,9 +85,11 @@ def test_into_a_pipe_goes_one_screen_of_plain_text(crawled_once: Path) -> None:
     said = crawler("top", str(crawled_once))
     host, pages = next(iter(found["busiest"].items()))
     assert f"{found['pages']:,} pages, " in said
-    assert f"{sum(found['refusals'].values()):,} refusals: " in said
+    for kind in KINDS:
+        assert f"{found[kind]:,} {kind}" in said
+    assert sum(found[kind] for kind in KINDS) == sum(found["reasons"].values()) > 0
     assert re.search(rf"^{re.escape(host)} +{pages}$", said, re.MULTILINE)
-    assert "nobody is at work" in said
+    assert "no machine is running" in said
     assert "\x1b" not in said
     assert not any(line.endswith(" ") for line in said.splitlines())
 
@@ -103,7 +106,7 @@ def test_once_is_plain_text_on_a_terminal_too(crawled_once: Path) -> None:
 def test_an_empty_store_is_looked_at_like_any_other(empty: Path) -> None:
     said = crawler("top", str(empty))
     assert "0 pages, 0.0 MB, 0.0 a second" in said
-    assert "nobody is at work" in said
+    assert "no machine is running" in said
     assert "free: " in said
 
 
@@ -160,7 +163,7 @@ def pages(screen: list[str]) -> int:
 @pytest.mark.parametrize("how", [b"\x03", signal.SIGTERM, signal.SIGHUP])
 def test_the_screen_is_given_back_however_it_ends(empty: Path, how: bytes | int) -> None:
     with terminal("top", str(empty)) as t:
-        t.wait_for("nobody is at work")
+        t.wait_for("no machine is running")
         t.type(how) if isinstance(how, bytes) else t.process.send_signal(how)
         assert t.end() == 0
 
@@ -183,21 +186,21 @@ def test_the_screen_is_given_back_before_a_fault_of_the_program_is_told(empty: P
 
 def test_ctrl_z_gives_the_screen_back_and_it_is_taken_again(empty: Path) -> None:
     with terminal("top", str(empty)) as t:
-        t.wait_for("nobody is at work")
+        t.wait_for("no machine is running")
         t.type(b"\x1a")
         wait_for(lambda: t.read() or t.said.count(b"\x1b[?1049l") == 1)
         t.process.send_signal(signal.SIGCONT)
         wait_for(lambda: t.read() or t.said.count(b"\x1b[?1049h") == 2)
-        t.wait_for("nobody is at work")
+        t.wait_for("no machine is running")
         t.type(b"q")
         assert t.end() == 0
 
 
 def test_a_store_that_goes_away_is_said_and_comes_back(empty: Path) -> None:
     with terminal("top", str(empty), "--every", "0.2s") as t:
-        t.wait_for("nobody is at work")
+        t.wait_for("no machine is running")
         empty.rename(empty.with_name("away"))
-        t.wait_for("there is no store at")
+        t.wait_for("no store at")
         empty.mkdir()  # an empty folder, as where a mount was
         time.sleep(0.5)
         assert any("there is no store at" in line for line in t.screen())
@@ -220,7 +223,7 @@ def test_a_store_that_hangs_is_said_while_it_does(empty: Path, monkeypatch: pyte
     near, far = os.pipe()
     watcher = Watcher(Hanging(Store(empty)), 0.2, far)
     threading.Thread(target=watcher.watch, daemon=True).start()
-    wait_for(lambda: "the store has not answered for 0 seconds" in watcher.trouble())
+    wait_for(lambda: "the store has not responded for 0 seconds" in watcher.trouble())
     answers.set()
     wait_for(lambda: watcher.found and not watcher.trouble())
     assert os.read(near, 1)
@@ -245,7 +248,16 @@ def test_two_hundred_workers_are_scrolled(empty: Path) -> None:
 
 def test_colours_only_where_they_are_wanted_and_nothing_hostile(empty: Path) -> None:
     odd = {EVIL: 3}
-    crew(empty, 2, name=EVIL, busiest=[[EVIL, 3]], refusals=odd, held=odd, slowest=[[EVIL, 1, 1, 1]], wants={"x": EVIL})
+    crew(
+        empty,
+        2,
+        name=EVIL,
+        busiest=[[EVIL, 3]],
+        reasons=odd,
+        waiting_for=odd,
+        slowest=[[EVIL, 1, 1, 1]],
+        blocked={"x": EVIL},
+    )
     with terminal("top", str(empty), columns=40) as t:
         screen = t.wait_for("]0;owned")
         assert "\x1b[1mcrawler top" in t.said.decode()
@@ -328,7 +340,7 @@ def test_edits_of_crawl_yaml_are_seen_by_who_watches_and_a_wrong_one_is_said(
     assert [worker["state"] for worker in outlook.look()["workers"]] == ["alive"]
     path.write_text("dead_after: [")
     found = outlook.look()
-    assert "crawl.yaml" in found["unheeded"][0]
+    assert "crawl.yaml" in found["ignored_settings"][0]
     assert [worker["state"] for worker in found["workers"]] == ["silent"]
 
 
@@ -337,9 +349,9 @@ def test_pages_that_came_without_counters_and_a_wrong_crawl_yaml_are_told(crawle
     (root / "crawl.yaml").write_text("delay: soon")
     for command in ("status", "top"):
         said = " ".join(crawler(command, str(root)).split())
-        assert f"of the pages of 8 hosts nobody has told; `crawler hosts {root}` counts them" in said
+        assert f"no counters for the pages of 8 hosts; `crawler hosts {root}` counts them" in said
         assert "delay is 'soon': must be a duration" in said
-    assert "nobody has told" not in crawler("status", str(crawled_once))
+    assert "no counters" not in crawler("status", str(crawled_once))
 
 
 def test_a_store_that_is_gone_is_not_taken_for_an_empty_one(empty: Path) -> None:
@@ -347,14 +359,14 @@ def test_a_store_that_is_gone_is_not_taken_for_an_empty_one(empty: Path) -> None
     assert outlook.look()["pages"] == 0
     empty.rename(empty.with_name("away"))
     empty.mkdir()
-    with pytest.raises(StoreAway, match="there is no store at"):
+    with pytest.raises(StoreAway, match="no store at"):
         outlook.look()
 
 
 def test_strange_facts_of_workers_are_passed_over(empty: Path) -> None:
     strange: list[Any] = ["x", None, -1, [1], {"a": "b"}, [["a"]], [[1, 2]], {"a": {}}, float("nan"), 10**400, True]
     for number, value in enumerate(strange):
-        odd = dict.fromkeys(facts(), value) | {"minutes": value, "wants": value, "cut": value, "bytes": value}
+        odd = dict.fromkeys(facts(), value) | {"minutes": value, "blocked": value, "skipped": value, "bytes": value}
         (empty / "workers" / f"w{number:03d}@000001").write_text(json.dumps(odd))
     (empty / "workers" / "x@000001").write_text("[" * 100_000)
     (empty / "workers" / "y@000001").write_text('[["a", 1]]')
@@ -433,7 +445,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
     looked.is_sought = lambda host: host == "e.example"
     for _ in range(10):
         found = looked.facts(afresh=True)
-    assert found["held"] == {"in_flight": 1, "retry": 5, "turn": 60, "delay": 20, "strain": 30, "robots": 40}
+    assert found["waiting_for"] == {"in_flight": 1, "retry": 5, "turn": 60, "delay": 20, "strain": 30, "robots": 40}
     assert found["slowest"] == [
         ("d.example", 30, 8.0, 2.0),
         ("f.example", 50, 3.0, 0.0),
@@ -442,7 +454,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
         ("b.example", 10, 3.0, 0.0),
     ]
     assert found["hosts"] == 6
-    assert looked.facts(PAUSE)["held"]["pause"] == 60
+    assert looked.facts(PAUSE)["waiting_for"]["pause"] == 60
     looked.adopt(Settings(delay=9.0))  # crawl.yaml was edited: it is the pace of hosts that were not asked yet
     looked.facts(afresh=True)
     assert looked.facts(afresh=True)["slowest"][0] == ("f.example", 50, 9.0, 0.0)
@@ -454,18 +466,18 @@ def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.Monk
     for number in range(100):
         waiting_at(table, f"host-{number:02d}.example", 10)
     first = Survey(table, Settings()).facts()
-    assert first["held"] == {"turn": 1000}
+    assert first["waiting_for"] == {"turn": 1000}
     assert len(first["slowest"]) == 10
 
 
 def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         process = w.start("http://a.example/", "-s", "min_free=900000G")
-        wait_for(lambda: (w.root / "README").exists() and w.status()["held"])
-        assert w.status()["held"] == {"room": 1}
-        assert w.status()["wants"]["room"]["workers"] == 2
-        assert "wanted            room   only " in crawler("status", str(w.root))
-        assert "no host is asked by 2 workers: only " in crawler("top", str(w.root))
+        wait_for(lambda: (w.root / "README").exists() and w.status()["waiting_for"])
+        assert w.status()["waiting_for"] == {"space": 1}
+        assert w.status()["blocked"]["space"]["workers"] == 2
+        assert "blocked           space   only " in crawler("status", str(w.root))
+        assert "2 workers blocked: only " in crawler("top", str(w.root))
         process.send_signal(signal.SIGINT)
         end(process, 3)
 
@@ -506,7 +518,7 @@ def test_times_and_sizes_are_told_in_one_unit() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 5), (10, 3), (20, 8), (40, 10), (75, 24), (500, 200)])
 def test_no_window_is_too_small_or_too_large(empty: Path, width: int, height: int) -> None:
-    crew(empty, 20, minutes=[[1, 1]] * 60, wants={"room": "only little is free " * 9})
+    crew(empty, 20, minutes=[[1, 1]] * 60, blocked={"room": "only little is free " * 9})
     found = Outlook(Store(empty)).look()
     for offset in (0, 5, 1000):
         lines = View(width, height, offset).lines(found, "the store does not answer")

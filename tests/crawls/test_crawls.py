@@ -14,6 +14,7 @@ from crawler.commands.demo.server import asked_twice, gaps
 from crawler.commands.demo.web import DemoWeb, FlatWeb, Site, TreeWeb
 from crawler.commands.status import status
 from crawler.store.store import Store
+from crawler.web.reasons import KINDS, kind
 
 
 def test_every_reachable_page_is_there_once_with_its_whole_html(tmp_path: Path) -> None:
@@ -31,14 +32,14 @@ def test_requests_and_html5lib_bring_the_same_pages_as_curl_and_turbohtml(tmp_pa
         assert asked_twice(w.log) == {}
 
 
-def test_no_host_is_asked_again_before_its_delay_is_over(tmp_path: Path) -> None:
+def test_no_host_is_requested_again_before_its_delay_is_over(tmp_path: Path) -> None:
     with world(FlatWeb(hosts=5, pages=8), tmp_path) as w:
         w.run(*w.web.seeds(), "-w", "0.15", "-j", "2", "-t", "8", quick=False)
         assert w.differences() == []
         assert min(gaps(w.log).values()) >= 0.15
 
 
-def test_without_a_delay_one_host_is_asked_by_all_workers_at_once(tmp_path: Path) -> None:
+def test_without_a_delay_one_host_is_requested_by_all_workers_at_once(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=1, fanout=4, depth=3, delay=0.1), tmp_path) as w:
         w.run(*w.web.seeds(), "-w", "0", "-j", "2", "-t", "8", quick=False)
         assert w.differences() == []
@@ -47,12 +48,12 @@ def test_without_a_delay_one_host_is_asked_by_all_workers_at_once(tmp_path: Path
         assert "spread: url" in (w.root / "crawl.yaml").read_text()
 
 
-def test_robots_txt_is_asked_once_per_host(tmp_path: Path) -> None:
+def test_robots_txt_is_requested_once_per_host(tmp_path: Path) -> None:
     with world(FlatWeb(hosts=10, pages=3), tmp_path) as w:
         w.crawl()
-        asked = [request.host for request in w.log if request.path == "/robots.txt"]
-        assert sorted(asked) == sorted(set(asked))
-        assert len(asked) == 11
+        requested = [request.host for request in w.log if request.path == "/robots.txt"]
+        assert sorted(requested) == sorted(set(requested))
+        assert len(requested) == 11
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
@@ -168,11 +169,11 @@ def test_max_per_host_is_kept_to_the_page_and_what_is_cut_is_counted(tmp_path: P
         w.crawl("--max-per-host", "4")
         kept = {folder.name: len(list(folder.iterdir())) for folder in (w.root / "links").iterdir()}
         assert {count for host, count in kept.items() if host.startswith("flat-")} == {4}
-        assert w.status()["cut"] > 0
+        assert w.status()["skipped"] > 0
         assert w.waiting() == []
 
 
-def test_a_time_limit_ends_in_good_order_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_a_time_limit_ends_cleanly_and_the_next_run_resumes(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
         w.crawl("--time-limit", "3s", code=4)
         assert w.waiting()
@@ -192,7 +193,7 @@ def test_urls_given_later_are_added_and_a_file_may_hold_them(tmp_path: Path) -> 
 
 
 def order_of(folder: Path, order: str, delay: float) -> list[str]:
-    """The paths in the order in which they were asked for."""
+    """The paths in the order in which they were requested."""
     folder.mkdir()
     pages = {"/": ["/a", "/b"], "/a": ["/a1"], "/a1": ["/a2"], "/a2": [], "/b": ["/b1"], "/b1": ["/b2"], "/b2": []}
     with world(Links(pages), folder) as w:
@@ -205,7 +206,7 @@ def test_bfs_goes_wide_before_it_goes_deep(tmp_path: Path) -> None:
 
 
 def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
-    # With a delay longer than a flush, each page's links are known before the next is asked; how long that takes
+    # With a delay longer than a flush, each page's links are known before the next is requested; how long that takes
     # depends on the machine.
     found: list[str] = []
     for delay in (0.8, 3.0, 10.0):
@@ -216,7 +217,7 @@ def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
 
 
 def stop_half_way(w: World) -> None:
-    """Begin a crawl, and stop it in good order after some pages."""
+    """Begin a crawl, and stop it cleanly after some pages."""
     process = w.start(*w.web.seeds())
     w.until(20)
     process.terminate()
@@ -233,7 +234,7 @@ def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path
         assert asked_twice(w.log) == {}
 
 
-def test_pages_links_and_errors_alone_are_enough_to_go_on_elsewhere(tmp_path: Path) -> None:
+def test_pages_links_and_errors_alone_are_enough_to_resume_elsewhere(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.15), tmp_path) as w:
         stop_half_way(w)
         copy = tmp_path / "copy"
@@ -260,7 +261,7 @@ def states(w: World) -> list[str]:
     return [worker["state"] for worker in status(Store(w.root))["workers"]]
 
 
-def test_status_tells_pages_refusals_waiting_workers_and_busiest_hosts(tmp_path: Path) -> None:
+def test_status_tells_pages_failures_waiting_workers_and_busiest_hosts(tmp_path: Path) -> None:
     with world(DemoWeb(hosts=20, pages=150, seed=2), tmp_path) as w:
         process = w.start(*w.web.seeds(), "-w", "0.5")
         wait_for(lambda: (w.root / "README").exists() and states(w) == ["alive", "alive"])
@@ -271,7 +272,8 @@ def test_status_tells_pages_refusals_waiting_workers_and_busiest_hosts(tmp_path:
         assert found["pages"] == len(expected.pages)
         assert found["redirects"] == len(expected.redirects)
         reasons = list(expected.refused.values())
-        assert found["refusals"] == {reason: reasons.count(reason) for reason in set(reasons)}
+        assert found["reasons"] == {reason: reasons.count(reason) for reason in set(reasons)}
+        assert {name: found[name] for name in KINDS} == {name: [*map(kind, reasons)].count(name) for name in KINDS}
         assert found["waiting"] == 0
         host, pages = next(iter(found["busiest"].items()))
         assert pages == len(list((w.root / "htmls" / host).iterdir()))
@@ -286,7 +288,7 @@ def test_the_log_file_is_json_lines_with_an_event_for_each_page(tmp_path: Path) 
         lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         pages = {line["url"] for line in lines if line.get("event") == "page"}
         assert pages == {w.web.url("/"), w.web.url("/a")}
-        assert [line["reason"] for line in lines if line.get("event") == "refusal"] == ["http-404"]
+        assert [line["reason"] for line in lines if line.get("event") == "failed"] == ["http-404"]
 
 
 def test_a_finite_crawl_ends_by_itself_soon_after_its_last_page(tmp_path: Path) -> None:
@@ -306,7 +308,7 @@ def test_the_corpus_is_read_with_unix_tools(tmp_path: Path) -> None:
         assert {json.loads(line)["url"] for line in joined.splitlines()} == w.urls()
 
 
-def test_workers_of_one_machine_need_no_pulse_to_know_that_all_are_idle(tmp_path: Path) -> None:
+def test_workers_of_one_machine_need_no_heartbeat_to_know_that_all_are_idle(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.05), tmp_path) as w:
         w.crawl("-s", "heartbeat=20m", "-s", "dead_after=2h", "-s", "spread=host")
         assert w.differences() == []

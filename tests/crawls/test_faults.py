@@ -1,4 +1,4 @@
-"""Kill anything at any time: no half-written page, no lost URL, at most the pages in flight asked twice."""
+"""Kill anything at any time: no half-written page, no lost URL, at most the pages in flight are requested twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from crawler.fleet.heartbeats import read_counters
 from crawler.store.mount import Files
 
 WORKERS, THREADS = 2, 4  # as in world.QUICK
-IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not settled: README, "The life of a URL"
+IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not done: manual/life-of-a-url.md
 
 
 def records(w: World) -> list[Path]:
@@ -62,7 +62,7 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
         process = w.start(*w.web.seeds())
         kills = kept = 0
         while kills < 20:
-            if kills % 3:  # every third may come while workers are starting; the crawl goes on between the others
+            if kills % 3:  # every third may come while workers are starting; the crawl continues between the others
                 wait_for(lambda kept=kept: len(records(w)) > kept)
             time.sleep(rng.uniform(0.0, 0.5))
             kept = len(records(w))
@@ -79,17 +79,17 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
         assert w.differences() == []
         assert half_files(w) == []
         again = sum(times - 1 for times in asked_twice(w.log).values())
-        print(f"{kills} kills: {again} pages asked again, {again / kills:.1f} a kill, bound {IN_FLIGHT}")
+        print(f"{kills} kills: {again} pages requested again, {again / kills:.1f} a kill, bound {IN_FLIGHT}")
         assert again <= kills * IN_FLIGHT
 
 
-def test_a_worker_that_dies_is_replaced_and_the_crawl_goes_on(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced_and_the_crawl_continues(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
         process = w.start(*w.web.seeds())
         w.until(10)
         before = workers_of(process)
         kill(before[0])
-        assert "a worker died" in end(process)
+        assert "worker died with" in end(process)
         assert {found["pid"] for found in read_counters(Files(w.root, "test"))} - set(before), "there was a new one"
         assert w.differences() == []
 
@@ -114,33 +114,33 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_gives_everything_back(tmp_pa
         assert {name.name.split("@")[1] for name in (w.root / "shards").iterdir()} == {"free"}
         assert {name.name.rpartition(".")[2] for name in (w.root / "workers").iterdir()} == {"end"}
         assert w.waiting()
-        assert not set(w.waiting()) & w.urls(), "what is settled is tidied away"
+        assert not set(w.waiting()) & w.urls(), "what is done is tidied away"
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}, "in good order means that no page is asked again"
+        assert asked_twice(w.log) == {}, "cleanly means that no page is requested again"
 
 
 def test_ctrl_c_twice_stops_now_and_loses_nothing(tmp_path: Path) -> None:
     class Stuck(Links):
-        """Its pages do not come for ten minutes, once they were asked for."""
+        """Its pages do not come for ten minutes, once they were requested."""
 
         stuck = True
-        asked: set[str]
+        requested: set[str]
 
         def leaf(self, url: str):  # type: ignore[no-untyped-def]
             leaf = super().leaf(url)
             if not leaf or not self.stuck or url.endswith("/"):
                 return leaf
-            self.asked.add(url)
+            self.requested.add(url)
             return replace(leaf, delay=600.0)
 
-    Stuck.asked = set()
+    Stuck.requested = set()
     web = Stuck({"/": ["/a", "http://b.example/b"], "/a": [], "http://b.example/b": []})
     with world(web, tmp_path) as w:
         process = w.start(*web.seeds())
-        wait_for(lambda: len(web.asked) == 2)
+        wait_for(lambda: len(web.requested) == 2)
         process.send_signal(signal.SIGINT)
-        wait_for_line(process, "finishing what is in flight")
+        wait_for_line(process, "finishing the pages in flight")
         process.send_signal(signal.SIGINT)
         end(process, 3)  # nobody waits for what is in flight
         web.stuck = False
@@ -153,7 +153,7 @@ def test_sigterm_is_a_polite_stop_too_even_when_it_comes_twice_as_from_scheduler
         process = w.start(*w.web.seeds())
         w.until(8)
         process.terminate()
-        wait_for_line(process, "finishing what is in flight")
+        wait_for_line(process, "finishing the pages in flight")
         process.terminate()
         end(process, 3)
         w.run()
@@ -162,9 +162,11 @@ def test_sigterm_is_a_polite_stop_too_even_when_it_comes_twice_as_from_scheduler
 
 
 @pytest.mark.parametrize(("how", "deaths"), [(signal.SIGSEGV, 2), (signal.SIGKILL, 4)])
-def test_a_page_that_kills_workers_again_and_again_is_refused(tmp_path: Path, how: signal.Signals, deaths: int) -> None:
+def test_a_page_that_kills_workers_again_and_again_gets_a_failure_record(
+    tmp_path: Path, how: signal.Signals, deaths: int
+) -> None:
     class Deadly(Links):
-        """Asking for /deadly kills whoever asks: here, the only worker there is."""
+        """A request for /deadly kills the worker: here, the only one there is."""
 
         process: subprocess.Popen[str] | None = None
         victims: list[int]
@@ -185,7 +187,7 @@ def test_a_page_that_kills_workers_again_and_again_is_refused(tmp_path: Path, ho
         web.process = w.start(*web.seeds(), "-j", "1", "-s", "retries=5")
         end(web.process)
         assert len(web.victims) == deaths or oom_kills() > ooms  # of whatever ran beside this test
-        assert {refusal["url"]: refusal["reason"] for refusal in w.records("errs")} == {
+        assert {failure["url"]: failure["reason"] for failure in w.records("errs")} == {
             web.url("/deadly"): "worker-died"
         }
         assert w.urls() == {web.url("/"), web.url("/a"), web.url("/b")}
@@ -254,16 +256,16 @@ def mount(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     subprocess.run(["umount", "-l", mounted], check=True)
 
 
-def asked_for(w: World) -> list[str]:
-    """The pages that were asked for."""
+def requested(w: World) -> list[str]:
+    """The pages that were requested."""
     return [request.path for request in w.log if request.path != "/robots.txt"]
 
 
 def stands_still(w: World) -> bool:
-    """Whether nothing is asked for two seconds."""
-    asked = len(w.log)
+    """Whether nothing is requested for two seconds."""
+    requests = len(w.log)
     time.sleep(2)
-    return len(w.log) == asked
+    return len(w.log) == requests
 
 
 def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, mount: tuple[Path, Path]) -> None:
@@ -274,12 +276,12 @@ def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, 
         w.until(20)
         subprocess.run(["umount", "-l", mounted], check=True)
         wait_for(lambda: stands_still(w))
-        assert len(asked_for(w)) < len(w.web.expected().pages), "no host is asked while the store is away"
+        assert len(requested(w)) < len(w.web.expected().pages), "nothing is requested while the store is away"
         assert list(mounted.iterdir()) == [], "nothing is written where the mount was"
         subprocess.run(["mount", "--bind", real, mounted], check=True)
         printed = end(process)
         assert "pausing: the store does not answer" in printed
-        assert "the store is back" in printed
+        assert "the store responds again" in printed
         assert w.differences() == []
         assert asked_twice(w.log) == {}
 
@@ -372,7 +374,7 @@ SMALL_DISKS = {
 
 
 @pytest.mark.parametrize("kind", ["few bytes", "no inodes", *later("few inodes", "no bytes")])
-def test_a_disk_that_fills_up_pauses_the_crawl_which_goes_on_by_itself_when_there_is_room(
+def test_a_disk_that_fills_up_pauses_the_crawl_which_resumes_by_itself_when_there_is_space(
     tmp_path: Path, kind: str
 ) -> None:
     small, large, settings, words = SMALL_DISKS[kind]
@@ -387,14 +389,14 @@ def test_a_disk_that_fills_up_pauses_the_crawl_which_goes_on_by_itself_when_ther
         kept = len(w.urls())
         assert kept
         before = {path.name for path in (w.root / "workers").iterdir()}
-        wait_for(lambda: not before & {path.name for path in (w.root / "workers").glob("*@*")})  # the pulse goes on
+        wait_for(lambda: not before & {path.name for path in (w.root / "workers").glob("*@*")})  # heartbeats continue
         grow(disk, large)
         printed = end(process)
         assert "pausing" not in printed, "it is said once"
-        assert printed.count("going on: there is room in the store again") == 1
+        assert printed.count("the store has space again") == 1
         assert w.differences() == []
         assert asked_twice(w.log) == {}, "what was in flight was kept"
-        assert list(w.root.glob(".*-*")) == [], "nothing is left of the looks for room"
+        assert list(w.root.glob(".*-*")) == [], "nothing is left of the checks for space"
 
 
 STOPS = [(kind, how) for kind in SMALL_DISKS for how in ("sigterm", "crawler stop")]
@@ -405,7 +407,7 @@ QUICK_STOPS = [("no bytes", "sigterm"), ("few inodes", "crawler stop")]  # the o
     ("kind", "how"),
     [pytest.param(*stop, marks=() if stop in QUICK_STOPS else pytest.mark.fleet) for stop in STOPS],
 )
-def test_a_stop_while_there_is_no_room_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
+def test_a_stop_while_there_is_no_space_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
     small, large, settings, _ = SMALL_DISKS[kind]
     with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
         w.root = disk / "store"
@@ -425,7 +427,7 @@ def test_a_stop_while_there_is_no_room_ends_the_machine_and_loses_nothing(tmp_pa
         assert w.differences() == []
 
 
-def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path: Path) -> None:
+def test_a_store_without_space_for_one_more_url_says_so_with_exit_code_6(tmp_path: Path) -> None:
     with small_disk(tmp_path, "size=50m,nr_inodes=300") as disk, world(Links({"/": []}), tmp_path) as w:
         w.root = disk / "store"
         w.crawl(*NO_RESERVE)
@@ -437,16 +439,16 @@ def test_a_store_without_room_for_one_more_url_says_so_with_exit_code_6(tmp_path
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
-def test_a_worker_that_can_open_no_files_costs_no_page_and_goes_on_when_it_can(tmp_path: Path, fetcher: str) -> None:
+def test_a_worker_that_can_open_no_files_costs_no_page_and_resumes_when_it_can(tmp_path: Path, fetcher: str) -> None:
     with world(TreeWeb(hosts=8, fanout=4, depth=4, delay=0.05), tmp_path) as w:
         process = w.start(*w.web.seeds(), "-s", f"fetcher={fetcher}", "-s", "retries=0")
         w.until(40)
         limit_files(process, 10)
         assert "ulimit -n" in wait_for_line(process, "pausing: ")
         wait_for(lambda: stands_still(w))
-        assert len(asked_for(w)) < len(w.web.expected().pages)
+        assert len(requested(w)) < len(w.web.expected().pages)
         limit_files(process, 1000)
-        assert "going on: files can be opened again" in end(process)
+        assert "files can be opened again" in end(process)
         assert w.urls("errs") == set(), "no host was blamed"
         assert w.differences() == []
 
@@ -483,18 +485,18 @@ def test_workers_may_open_as_many_files_as_the_hard_limit_lets_them(tmp_path: Pa
         end(process)
 
 
-def test_a_limit_of_files_that_could_never_be_enough_is_said_before_anybody_is_asked(tmp_path: Path) -> None:
+def test_a_limit_of_files_that_could_never_be_enough_is_said_before_any_request(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=1, fanout=2, depth=2), tmp_path) as w:
         command = ["prlimit", "--nofile=64:64", *COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
         done = subprocess.run([*command, "-t", "16"], capture_output=True, text=True, timeout=LONG, check=False)
         assert done.returncode == 2, done.stderr
-        assert "only 64 are allowed; raise `ulimit -n`, or run with fewer --concurrency" in done.stderr
+        assert "only 64 are allowed; raise `ulimit -n`, or lower --concurrency" in done.stderr
         assert not w.root.exists()
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
-def test_as_many_files_as_are_asked_for_are_enough(tmp_path: Path, fetcher: str) -> None:
-    limit = pauses.files_for(4) + pauses.STANDING
+def test_as_many_files_as_are_demanded_are_enough(tmp_path: Path, fetcher: str) -> None:
+    limit = pauses.files_for(4) + pauses.BASE_FILES
     with world(TreeWeb(hosts=20, fanout=4, depth=3), tmp_path) as w:
         seeds = [*w.web.seeds(), "http://nobody.example:1/"]
         flags = ["--connect-to", "nobody.example:1:127.0.0.1:1", *w.flags, *QUICK, "-s", f"fetcher={fetcher}"]
@@ -514,7 +516,7 @@ def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written
 ) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3), tmp_path) as w:
         w.crawl("--max-pages", "9", code=4)
-        shutil.rmtree(w.root / "robots")  # so that it is asked for again
+        shutil.rmtree(w.root / "robots")  # so that it is requested again
         (w.root / "robots").mkdir()
         (w.root / "crawl.yaml").write_text(
             (w.root / "crawl.yaml").read_text().replace("max_pages: 9", "max_pages: null")

@@ -1,4 +1,4 @@
-"""A crawl among servers that do everything wrong: honest pages arrive, hostile ones are refused, memory is bounded."""
+"""A crawl among servers that do everything wrong: honest pages arrive, hostile ones fail, memory is bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.hostile import ENDINGS, PLAYS, Server, whole
 from lab.world import COMMAND, end, wait_for, workers_of
 
 THREADS, MAX_SIZE = 16, 10 << 20
-# What the README says a worker needs at most: a body for each visitor, the texts of one large page, and its tree.
+# What manual/security.md says a worker needs at most: a body for each request, the texts of one large page, its tree.
 BOUND = (THREADS + 20) * MAX_SIZE + (400 << 20)
 
 REDIRECTS = {
@@ -72,7 +72,7 @@ def url_of(path: str) -> str:
 
 
 def end_of(start: str) -> str:
-    """The URL at which a circle or a chain of redirects is refused."""
+    """The URL at which a circle or a chain of redirects fails."""
     return urljoin(url_of(start), CIRCLES[start])
 
 
@@ -119,19 +119,19 @@ def outcomes(store: Path, noun: str) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
-def test_honest_pages_arrive_and_hostile_ones_are_refused_by_name(tmp_path: Path, fetcher: str) -> None:
+def test_honest_pages_arrive_and_hostile_ones_fail_by_name(tmp_path: Path, fetcher: str) -> None:
     seeds = [*map(url_of, [*HOSTILE, *CIRCLES]), *(f"{host}/" for host in HONEST)]
     limits = ("-s", "timeout=4", "-s", "connect_timeout=3", "-s", "first_byte_timeout=3", "-s", f"fetcher={fetcher}")
     with crawling(tmp_path, seeds, *limits, "-j", "2") as process:
         most = peak(process)
         printed = end(process)
-    refused = {url: record["reason"] for url, record in outcomes(tmp_path / "store", "errs").items()}
-    wrong = {path: refused.get(url_of(path)) for path in HOSTILE if refused.get(url_of(path)) not in HOSTILE[path]}
+    failed = {url: record["reason"] for url, record in outcomes(tmp_path / "store", "errs").items()}
+    wrong = {path: failed.get(url_of(path)) for path in HOSTILE if failed.get(url_of(path)) not in HOSTILE[path]}
     assert wrong == {}, printed
     pages = {url for url, record in outcomes(tmp_path / "store", "links").items() if record["status"] == 200}
     assert pages == {f"{host}/{page}" for host in HONEST for page in ("", "1", "2", "3")}
-    assert {refused.get(end_of(start)) for start in CIRCLES} == {"redirect-loop"}
-    assert set(refused) == {*map(url_of, HOSTILE), *map(end_of, CIRCLES)}
+    assert {failed.get(end_of(start)) for start in CIRCLES} == {"redirect-loop"}
+    assert set(failed) == {*map(url_of, HOSTILE), *map(end_of, CIRCLES)}
     print(f"{fetcher}: {most >> 20} MB at most")
     assert most < BOUND
 

@@ -27,7 +27,7 @@ DAY = 24 * 3600
 
 
 @pytest.mark.parametrize("status", [401, 404, 418])
-def test_where_robots_txt_is_refused_there_are_no_rules(tmp_path: Path, status: int) -> None:
+def test_where_robots_txt_is_forbidden_there_are_no_rules(tmp_path: Path, status: int) -> None:
     with world(
         Answers({"a.example/": links("/closed"), "a.example/closed": "", "a.example/robots.txt": Answer(status)}),
         tmp_path,
@@ -38,7 +38,7 @@ def test_where_robots_txt_is_refused_there_are_no_rules(tmp_path: Path, status: 
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_while_robots_txt_cannot_be_had_nothing_is_asked_and_then_the_host_is_given_up(
+def test_while_robots_txt_cannot_be_fetched_nothing_is_requested_and_then_the_host_is_given_up(
     tmp_path: Path, status: int
 ) -> None:
     web = Answers(
@@ -47,7 +47,7 @@ def test_while_robots_txt_cannot_be_had_nothing_is_asked_and_then_the_host_is_gi
     with world(web, tmp_path) as w:
         w.crawl()
         assert set(w.asked("b.example")) == {"/robots.txt"}
-        assert w.asked("b.example").count("/robots.txt") == 3, "as often as a URL is asked"
+        assert w.asked("b.example").count("/robots.txt") == 3, "as often as a URL is requested"
         assert w.refusals() == dict.fromkeys(["http://b.example/", "http://b.example/2"], f"http-{status}")
         assert all(record["detail"].startswith("robots.txt") for record in w.records("errs"))
 
@@ -87,7 +87,7 @@ def test_an_old_copy_is_better_than_none(tmp_path: Path) -> None:
         assert w.refusals()["http://a.example/closed"] == "robots"
 
 
-def test_a_copy_of_today_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_a_copy_of_today_is_not_requested_again(tmp_path: Path) -> None:
     with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": Answer(404)}), tmp_path) as w:
         w.run("http://b.example/")
         Store(w.root).put_robots("a.example", Robots(time.time() - DAY / 2, 200, CLOSED.body))
@@ -115,7 +115,7 @@ def test_a_robots_txt_that_moves_for_ever_says_no_more_than_none(tmp_path: Path)
         assert w.urls() == {"http://a.example/", "http://a.example/closed"}
 
 
-def test_a_robots_txt_on_another_host_is_asked_for_at_that_hosts_own_pace(tmp_path: Path) -> None:
+def test_a_robots_txt_on_another_host_is_requested_at_that_hosts_own_pace(tmp_path: Path) -> None:
     hosts = [f"h{number}.example" for number in range(8)]
     web = Answers({"a.example/": links("http://b.example/", *(f"http://{host}/" for host in hosts))})
     web.answers |= {f"{host}/robots.txt": moved(f"http://b.example/rules/{host}") for host in hosts}
@@ -131,11 +131,11 @@ def test_a_robots_txt_on_another_host_is_asked_for_at_that_hosts_own_pace(tmp_pa
         assert Counter(w.asked()).most_common(1)[0][1] == 1
         assert w.waiting() == []
         assert not [url for url in w.urls() | w.urls("errs") if "#" in url], (
-            "an errand leaves nothing but its robots.txt"
+            "a robots task leaves nothing but its robots.txt"
         )
 
 
-def test_a_host_that_was_asked_for_the_rules_of_others_alone_has_a_past(tmp_path: Path) -> None:
+def test_a_host_that_was_requested_only_for_the_rules_of_others_has_a_past(tmp_path: Path) -> None:
     web = Answers({"a.example/": "", "a.example/robots.txt": moved("http://b.example/r"), "b.example/r": CLOSED})
     with world(web, tmp_path) as w:
         w.crawl()
@@ -169,7 +169,7 @@ def test_hosts_that_send_each_other_for_their_robots_txt_do_not_wait_for_each_ot
         assert len(w.asked()) <= 2 * (1 + 5) + 3 + 3, "six requests at most for each robots.txt in a circle"
 
 
-def test_a_host_that_has_all_its_pages_is_still_asked_for_the_robots_txt_of_others(tmp_path: Path) -> None:
+def test_a_host_that_has_all_its_pages_is_still_requested_for_the_robots_txt_of_others(tmp_path: Path) -> None:
     web = Answers({"b.example/": links("http://a.example/", "/2"), "b.example/rules": CLOSED, "a.example/": ""})
     web.answers |= {"a.example/robots.txt": moved("http://b.example/rules")}
     with world(web, tmp_path) as w:
@@ -188,18 +188,18 @@ def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(
         assert w.refusals()["http://a.example/closed"] == "robots"
 
 
-def test_an_errand_that_was_sent_twice_is_asked_once(tmp_path: Path) -> None:
-    errands = [urls.as_robots_task("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
+def test_a_robots_task_that_was_sent_twice_is_requested_once(tmp_path: Path) -> None:
+    tasks = [urls.as_robots_task("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
     with world(Answers({"b.example/rules": CLOSED, "c.example/": ""}), tmp_path) as w:
         w.run("http://c.example/")  # makes the store
-        shard = urls.shard(errands[0], 64)
-        lines = "".join(f"0\t0\t0\t{errand}\n" for errand in errands)
+        shard = urls.shard(tasks[0], 64)
+        lines = "".join(f"0\t0\t0\t{task}\n" for task in tasks)
         (w.root / "frontier" / f"{shard:03d}" / "batch.2").write_text(lines)
         w.run()
         assert w.asked("b.example") == ["/rules"]
 
 
-def test_a_robots_txt_behind_a_redirect_too_long_for_an_errand_says_no_more_than_none(tmp_path: Path) -> None:
+def test_a_robots_txt_behind_a_redirect_too_long_for_a_robots_task_counts_as_none(tmp_path: Path) -> None:
     far = "http://b.example/" + "r" * 1970
     with world(Answers({"a.example/": "", "a.example/robots.txt": moved(far)}), tmp_path) as w:
         w.crawl()
@@ -367,7 +367,7 @@ def test_a_depth_limit_counts_a_sitemaps_pages_as_one_link_away(tmp_path: Path) 
         assert "http://a.example/4" in w.urls()
 
 
-def test_what_a_sitemap_calls_important_or_new_is_asked_first(tmp_path: Path) -> None:
+def test_what_a_sitemap_calls_important_or_new_is_requested_first(tmp_path: Path) -> None:
     def entry(number: int, more: str) -> str:
         return f"<url><loc>http://a.example/{number}</loc>{more}</url>"
 
@@ -402,7 +402,7 @@ def test_an_index_of_an_index_of_an_index_ends(tmp_path: Path) -> None:
         assert len(w.asked()) <= 2 + 1 + 3 + 9
 
 
-def test_what_is_no_sitemap_is_refused_by_name(tmp_path: Path) -> None:
+def test_what_is_no_sitemap_has_a_failure_record(tmp_path: Path) -> None:
     web = Answers(
         {
             "a.example/": "",
@@ -418,7 +418,7 @@ def test_what_is_no_sitemap_is_refused_by_name(tmp_path: Path) -> None:
         }
 
 
-def test_a_sitemap_on_a_strangers_host_is_not_asked_for_out_of_scope(tmp_path: Path) -> None:
+def test_a_sitemap_on_a_strangers_host_is_not_requested_out_of_scope(tmp_path: Path) -> None:
     rules = plain(
         "Sitemap: http://b.example/map.xml\nSitemap: http://cdn.a.example/map.xml\nSitemap: http://pic.a.example/map.xml"
     )
@@ -461,7 +461,7 @@ def test_a_circle_of_redirects_is_named(tmp_path: Path, flags: list[str]) -> Non
 
 
 @pytest.mark.parametrize("cookies", ["true", "false"])
-def test_a_page_behind_its_own_cookie_is_asked_once_more_with_it(tmp_path: Path, cookies: str) -> None:
+def test_a_page_behind_its_own_cookie_is_requested_once_more_with_it(tmp_path: Path, cookies: str) -> None:
     page = moved("/", ("Set-Cookie", "seen=1"))
     with world(Answers({"a.example/": page}), tmp_path) as w:
         w.crawl("-s", f"cookies={cookies}", "--no-robots")
@@ -494,10 +494,10 @@ def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path:
     web.answers |= {url.removeprefix("http://"): Answer(503, (("Retry-After", "1"),)) for url in sick}
     with world(web, tmp_path) as w:
         w.crawl("-s", "retries=1", "-j", "1", "-t", "2")
-        asked = [request for request in w.log if request.host == "sick.example" and request.status == 503]
-        assert len(asked) == 6 and all(later.start - earlier.end >= 1 for earlier, later in pairwise(asked))
+        requested = [request for request in w.log if request.host == "sick.example" and request.status == 503]
+        assert len(requested) == 6 and all(later.start - earlier.end >= 1 for earlier, later in pairwise(requested))
         assert w.refusals() == dict.fromkeys(sick, "http-503")
-        assert max(request.end for request in w.log if request.host == "well.example") < asked[-1].start
+        assert max(request.end for request in w.log if request.host == "well.example") < requested[-1].start
         assert set(well) <= w.urls()
 
 
@@ -583,7 +583,7 @@ def test_what_traps_have_cut_is_counted_by_rule_and_a_session_id_only_falls_away
         w.crawl("--no-robots")
         assert w.asked() == ["a.example/", "a.example/p"]
         assert w.status()["traps"] == {"repeat": 3, "session": 2, "calendar": 1, "long": 1}
-        assert "cut                  5   repeat 3, calendar 1, long 1, session 2 (only the id)" in crawler(
+        assert "skipped              5   repeat 3, calendar 1, long 1, session 2 (only the id)" in crawler(
             "status", str(w.root)
         )
         (record,) = (record for record in w.records() if record["url"] == "http://a.example/")

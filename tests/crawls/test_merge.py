@@ -1,4 +1,4 @@
-"""Merging: two stores joined with rsync and `crawler rehydrate` are one, which goes on with all that is missing."""
+"""Merging: two stores joined with rsync and `crawler rehydrate` are one, which resumes with all that is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_limit(root: Path) -> None:
 
 
 @pytest.mark.fleet
-def test_two_crawls_of_one_web_become_one_that_goes_on_to_the_end(tmp_path: Path) -> None:
+def test_two_crawls_of_one_web_become_one_that_runs_to_the_end(tmp_path: Path) -> None:
     web = DemoWeb(hosts=8, pages=60, seed=5)
     with world(web, tmp_path) as w:
         first, second = w.web.seeds()[0], sorted(w.web.expected().pages)[-1]
@@ -54,12 +54,12 @@ def test_two_crawls_of_one_web_become_one_that_goes_on_to_the_end(tmp_path: Path
         found = crawler("check", str(w.root), "--repair")
         assert "shards/009: 2 names say whose it is (repaired: given one name)" in found
         assert "1 problem repaired (shard 1)" in found
-        asked = len(w.log)
+        before = len(w.log)
         without_limit(w.root)
         w.run()
         # That redirects go in a circle is seen on the way, and one who went only half of it did not come by there.
         assert [line for line in w.differences() if "/circle/" not in line] == []
-        settled = len(apart["links"]) + len(apart["errs"])
-        again = [request for request in w.log[asked:] if "robots.txt" not in request.path]
-        assert len(again) <= len(web.expected()) - settled + RETRIES, "only what was missing is asked"
+        done = len(apart["links"]) + len(apart["errs"])
+        again = [request for request in w.log[before:] if "robots.txt" not in request.path]
+        assert len(again) <= len(web.expected()) - done + RETRIES, "only what was missing is requested"
         assert crawler("check", str(w.root)).splitlines()[-1].startswith("sound")

@@ -1,4 +1,4 @@
-"""Edits of crawl.yaml while machines are at work: taken up by all of them, or refused by name; never half."""
+"""Edits of crawl.yaml while machines are at work: applied by all of them, or ignored by name; never half."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from lab.machines.mounts import Mount
 from lab.world import Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
 
 from crawler import settings as config
-from crawler.crawl.reload import Edits, Verdict, judge, read
-from crawler.crawl.scoreboard import SETTINGS, Scoreboard
+from crawler.crawl.reload import SettingsWatcher, Verdict, judge, read
+from crawler.crawl.scoreboard import SETTINGS_BYTES, Scoreboard
 from crawler.crawl.start import begin
 from crawler.errors import StoreError, UsageError
 from crawler.fleet.heartbeats import read_counters
@@ -95,7 +95,7 @@ def test_every_machine_takes_up_edits_and_says_so_once_and_a_worker_that_starts_
         edit(w.root, exclude=["/drop/"], delay=0.3)
         for process in running:
             assert wait_for_line(process, "was edited") == (
-                "crawl.yaml was edited: exclude is [/drop/] now, it was []; delay is 0.3 now, it was 0.1\n"
+                "crawl.yaml was edited: exclude [] -> [/drop/]; delay 0.1 -> 0.3\n"
             )
         wait_for(lambda: left_out(w) > 0)
         before = len(w.log)
@@ -115,7 +115,7 @@ def test_every_machine_takes_up_edits_and_says_so_once_and_a_worker_that_starts_
         edit(w.root, max_pages=5)
         for process in running:
             printed = end(process, 4)
-            assert "limit is 5 now, it was null" in printed
+            assert "max_pages null -> 5" in printed
             assert printed.count("was edited") == 1, "each edit is said once"
         assert 5 < len(w.urls()) < len(w.web.pages)
 
@@ -126,41 +126,41 @@ def explained(w: World, path: str) -> dict[str, Any]:
 
 
 @pytest.mark.fleet
-def test_what_is_allowed_again_comes_back_into_a_crawl_that_goes_on(tmp_path: Path) -> None:
+def test_what_is_allowed_again_comes_back_into_a_running_crawl(tmp_path: Path) -> None:
     with world(parts("keep", "drop"), tmp_path) as w, machines(w, 1, "-w", "0.2", "--exclude", "drop") as (process,):
         w.until(3)
         crawler("add", str(w.root), w.web.url("/drop/1"), w.web.url("/drop/2"))
         wait_for(lambda: left_out(w) == 2)
         edit(w.root, exclude=[])
-        wait_for_line(process, "exclude is [] now, it was [drop]")
+        wait_for_line(process, "exclude [drop] -> []")
         crawler("rehydrate", str(w.root))
         edit(w.root, delay=0.01)
         end(process)
         assert w.urls() == set(w.web.pages)
 
 
-def test_what_cannot_change_is_refused_by_name_and_a_wrong_edit_is_ignored_until_it_is_right(tmp_path: Path) -> None:
+def test_what_cannot_change_is_named_and_a_wrong_edit_is_ignored_until_it_is_right(tmp_path: Path) -> None:
     with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-j", "2", "-w", "0.2") as (process,):
         path = w.root / "crawl.yaml"
         good = path.read_text()
         edit(w.root, depth=7, shards=8, delay=0.25)
-        assert wait_for_line(process, "edited") == "crawl.yaml was edited: delay is 0.25 now, it was 0.2\n"
-        refused = wait_for_line(process, "cannot change")
-        assert "shards cannot change once the store is made, depth cannot change while machines are at work" in refused
-        assert "goes on with depth null, shards 64" in refused
-        wait_for(lambda: any("depth" in found["unheeded"] for found in counters(w)))
-        assert "depth cannot change while machines are at work" in crawler("status", str(w.root))
+        assert wait_for_line(process, "edited") == "crawl.yaml was edited: delay 0.2 -> 0.25\n"
+        ignored = wait_for_line(process, "cannot change")
+        assert "shards cannot change once the store exists, depth cannot change while machines run" in ignored
+        assert "still uses depth null, shards 64" in ignored
+        wait_for(lambda: any("depth" in found["ignored_settings"] for found in counters(w)))
+        assert "depth cannot change while machines run" in crawler("status", str(w.root))
         path.write_text(good.replace("\ndelay: 0.2", "\ndelay: [0.1"))
-        said = wait_for_line(process, "not taken up")
-        assert said.startswith("an edit is not taken up: crawl.yaml is not valid YAML: ")
-        wait_for(lambda: any("YAML" in found["unheeded"] for found in counters(w)))
-        assert len(w.status()["unheeded"]) == 1, "status works all the same, and says it"
+        said = wait_for_line(process, "ignoring")
+        assert said.startswith("ignoring an edit: crawl.yaml is not valid YAML: ")
+        wait_for(lambda: any("YAML" in found["ignored_settings"] for found in counters(w)))
+        assert len(w.status()["ignored_settings"]) == 1, "status works all the same, and says it"
         assert "paused; 1 machine stops" in crawler("pause", str(w.root))
         assert "1 machine goes on" in crawler("resume", str(w.root))
         path.write_text(good.replace("\ntime_limit: null", "\ntime_limit: 1s"))
         printed = end(process, 4)
-        assert "crawl.yaml was edited: time_limit is 1 now, it was null; delay is 0.2 now, it was 0.25\n" in printed
-        assert not re.search("not taken up|cannot change", printed), "nothing was said twice"
+        assert "crawl.yaml was edited: time_limit null -> 1; delay 0.25 -> 0.2\n" in printed
+        assert not re.search("ignoring|cannot change", printed), "nothing was said twice"
 
 
 def test_a_crawl_whose_settings_are_gone_can_be_stopped_and_says_how_it_ended(tmp_path: Path) -> None:
@@ -177,16 +177,18 @@ def test_a_limit_that_is_set_while_it_runs_is_kept_to_the_page(tmp_path: Path) -
     with world(parts("x", pages=300), tmp_path) as w, machines(w, 1, "-w", "0.2") as (process,):
         w.until(3)
         edit(w.root, max_pages=60)
-        assert "limit is 60 now, it was null" in end(process, 4)
+        assert "max_pages null -> 60" in end(process, 4)
         assert len(w.urls()) == 60
 
 
 @pytest.mark.fleet
-def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_cut_comes_back_with_a_higher_one(tmp_path: Path) -> None:
+def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_skipped_comes_back_with_a_higher_one(
+    tmp_path: Path,
+) -> None:
     with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-w", "0.05") as (process,):
         w.until(12)
         edit(w.root, max_per_host=3)
-        assert "max_per_host is 3 now, it was null" in end(process)
+        assert "max_per_host null -> 3" in end(process)
         assert 3 <= len(w.urls()) < 100
         assert explained(w, "/x/99")["rule"] == "max_per_host"
         edit(w.root, max_per_host=80, delay=0.01)
@@ -196,21 +198,21 @@ def test_pages_of_a_host_stop_at_a_lower_number_and_what_was_cut_comes_back_with
 
 
 @pytest.mark.fleet
-def test_a_machine_that_waits_for_room_goes_on_when_less_is_enough(tmp_path: Path) -> None:
+def test_a_machine_that_waits_for_space_resumes_when_less_is_enough(tmp_path: Path) -> None:
     with world(parts("x", pages=5), tmp_path) as w, machines(w, 1, "-s", "min_free=900000G") as (process,):
         wait_for_line(process, "lower min_free in crawl.yaml")
         edit(w.root, min_free="1M")
-        assert "going on: there is room in the store again" in end(process)
+        assert "the store has space again" in end(process)
         assert w.urls() == set(w.web.pages)
 
 
-def test_a_url_that_is_given_and_excluded_is_said_not_to_be_asked(tmp_path: Path) -> None:
+def test_a_url_that_is_given_and_excluded_is_said_not_to_be_requested(tmp_path: Path) -> None:
     with world(Links({"/": ["/x"], "/x": []}), tmp_path) as w:
         printed = w.crawl(w.web.url("/x"), "--exclude", "x$", "-j", "1")
-        assert f"warning: {A}/x will not be asked, because of a pattern of exclude in crawl.yaml" in printed
+        assert f"warning: {A}/x will not be requested: an exclude pattern in crawl.yaml matches" in printed
         assert w.urls() == {f"{A}/"}
-        assert "will not be asked" in crawler("add", str(w.root), f"{A}/y/x", f"{A}/z")
-        assert re.search(r"^cut +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
+        assert "will not be requested" in crawler("add", str(w.root), f"{A}/y/x", f"{A}/z")
+        assert re.search(r"^skipped +1   exclude 1$", crawler("status", str(w.root)), re.MULTILINE)
 
 
 # ---- what is made of an edit
@@ -228,16 +230,16 @@ def test_each_setting_that_may_change_is_taken_up_with_its_old_and_new_value(nam
     found = replace(Settings(), **{name: other})
     verdict = judge(Settings(), found)
     old, new = config.show(getattr(Settings(), name)), config.show(other)
-    assert verdict.taken == f"crawl.yaml was edited: {name} is {new} now, it was {old}"
+    assert verdict.applied == f"crawl.yaml was edited: {name} {old} -> {new}"
     assert (verdict.settings, verdict.warning) == (found, "")
 
 
 def test_the_order_of_delays_counts_and_a_very_long_value_is_cut_in_what_is_said() -> None:
     before = Settings(delays={"a.*": 1.0, "*": 2.0})
     verdict = judge(before, replace(before, delays={"*": 2.0, "a.*": 1.0}))
-    assert "delays is {*: 2, a.*: 1} now, it was {a.*: 1, *: 2}" in verdict.taken
+    assert "delays {a.*: 1, *: 2} -> {*: 2, a.*: 1}" in verdict.applied
     assert list(verdict.settings.delays) == ["*", "a.*"]
-    assert len(judge(Settings(), Settings(exclude=("x" * 5000,))).taken) < 400
+    assert len(judge(Settings(), Settings(exclude=("x" * 5000,))).applied) < 400
 
 
 def test_what_may_not_change_stays_as_it_was_and_secrets_are_not_shown() -> None:
@@ -246,7 +248,7 @@ def test_what_may_not_change_stays_as_it_was_and_secrets_are_not_shown() -> None
     assert verdict.settings == Settings(delay=5.0)
     for name in ("headers", "proxy", "shards"):
         assert f"{name} cannot change" in verdict.warning
-    assert "secret" not in verdict.taken + verdict.warning
+    assert "secret" not in verdict.applied + verdict.warning
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_what_does_not_go_together_or_is_too_long_is_taken_up_not_at_all(
         judge(running, found)
 
 
-@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nlimit: 3\n"])
+@pytest.mark.parametrize("data", [None, b"", b"delay: 3\n", b"\xff\xfe", b"delay: [", b"delay: x\nmax_pages: 3\n"])
 def test_a_file_that_is_gone_cut_off_or_broken_is_one_sentence(data: bytes | None) -> None:
     with pytest.raises(UsageError) as caught:
         read(data, ["delay", "max_pages"])
@@ -278,90 +280,90 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-class Eye:
-    """A machine's eye on a store's crawl.yaml, with the clock in the hands of the test."""
+class Watcher:
+    """Watches a store's crawl.yaml with the clock of the test."""
 
     def __init__(self, root: Path) -> None:
-        self.edits = Edits(Files(root), open_store(root).settings())
+        self.watcher = SettingsWatcher(Files(root), open_store(root).settings())
         self.now = 0.0
-        assert self.look() is None
-        first = self.look(22)
-        assert first and not (first.taken or first.warning)
+        assert self.check() is None
+        first = self.check(22)
+        assert first and not (first.applied or first.warning)
 
-    def look(self, later: float = 5.0) -> Verdict | None:
+    def check(self, later: float = 5.0) -> Verdict | None:
         self.now += later
-        return self.edits.look(self.now)
+        return self.watcher.check(self.now)
 
     def see(self) -> Verdict:
         """What is made of an edit, when it has stood for long enough."""
-        assert self.look() is None
-        found = self.look(22)
+        assert self.check() is None
+        found = self.check(22)
         assert found
         return found
 
 
 def test_an_edit_counts_when_it_has_stood_for_longer_than_mounts_show_old_lengths(root: Path) -> None:
-    eye = Eye(root)
+    watcher = Watcher(root)
     whole = (root / "crawl.yaml").read_text().replace("\ndead_after: 30.0\n", "\ndead_after: 30.0\nmax_pages: 100000\n")
     (root / "crawl.yaml").write_text(whole[:-4])  # as a client sees it that believes in the old length
-    assert [eye.look() for _ in range(4)] == [None] * 4
+    assert [watcher.check() for _ in range(4)] == [None] * 4
     (root / "crawl.yaml").write_text(whole)
-    assert [eye.look() for _ in range(5)] == [None] * 5
-    verdict = eye.look()
+    assert [watcher.check() for _ in range(5)] == [None] * 5
+    verdict = watcher.check()
     assert verdict and verdict.settings.max_pages == 100000
-    assert eye.look() is None
+    assert watcher.check() is None
 
 
 def test_an_edit_that_is_undone_at_once_is_none(root: Path) -> None:
-    eye = Eye(root)
+    watcher = Watcher(root)
     good = (root / "crawl.yaml").read_text()
     edit(root, delay=3)
-    assert eye.look(5) is None
+    assert watcher.check(5) is None
     (root / "crawl.yaml").write_text(good)
-    assert eye.look(5) is None
+    assert watcher.check(5) is None
     edit(root, delay=3)
-    assert eye.look(20) is None, "it stands only since now"
-    assert eye.look(22)
+    assert watcher.check(20) is None, "it stands only since now"
+    assert watcher.check(22)
 
 
 def test_one_edit_is_one_warning_and_it_is_said_when_all_is_right_again(root: Path) -> None:
-    eye = Eye(root)
+    watcher = Watcher(root)
     good = (root / "crawl.yaml").read_text()
     (root / "crawl.yaml").write_text("delay: [")
-    assert "is not valid YAML" in eye.see().warning
-    assert eye.look(60) is None
+    assert "is not valid YAML" in watcher.see().warning
+    assert watcher.check(60) is None
     (root / "crawl.yaml").write_text(good)
-    verdict = eye.see()
-    assert (verdict.taken, verdict.warning) == ("crawl.yaml is right again", "")
+    verdict = watcher.see()
+    assert (verdict.applied, verdict.warning) == ("crawl.yaml is valid again", "")
 
 
 def test_an_edit_is_told_as_a_change_of_what_the_machine_goes_by(root: Path) -> None:
-    eye = Eye(root)
+    watcher = Watcher(root)
     edit(root, delay=2, depth=4)
-    first = eye.see()
+    first = watcher.see()
     edit(root, delay=3)
-    second = eye.see()
-    assert "delay is 3 now, it was 2" in second.taken
-    assert "depth" in first.warning and "depth" in second.warning, "it still is not taken up"
+    second = watcher.see()
+    assert "delay 2 -> 3" in second.applied
+    assert "depth" in first.warning and "depth" in second.warning, "it is still ignored"
 
 
 def test_a_new_line_for_a_setting_that_an_old_store_does_not_name_is_an_edit(root: Path) -> None:
     path = root / "crawl.yaml"
     path.write_text(re.sub("(?m)^time_limit: .*\n", "", path.read_text()))
-    eye = Eye(root)
+    watcher = Watcher(root)
     path.write_text(path.read_text() + "time_limit: 2h\n")
-    assert "time_limit is 7200 now, it was null" in eye.see().taken
+    assert "time_limit null -> 7200" in watcher.see().applied
 
 
 def test_a_store_that_does_not_answer_is_looked_at_again(root: Path) -> None:
-    eye = Eye(root)
+    watcher = Watcher(root)
     edit(root, delay=2)
     (root / "crawl.yaml").rename(root / "away")
     (root / "crawl.yaml").symlink_to("crawl.yaml")
     with pytest.raises(StoreError):
-        eye.look()
+        watcher.check()
     (root / "away").rename(root / "crawl.yaml")
-    assert eye.see().settings.delay == 2
+    assert watcher.see().settings.delay == 2
 
 
 # ---- how workers take it up
@@ -371,15 +373,15 @@ def test_workers_read_settings_whole_or_not_at_all() -> None:
     scoreboard = Scoreboard(get_context("spawn"), 1, 1)
     assert scoreboard.edition == 0
     for settings in (Settings(exclude=("ü" * 1000,)), Settings(delay=3.0)):
-        scoreboard.hand_out(config.render(settings))
-        handed = scoreboard.handed_out()
-        assert handed and Settings(**config.parse(handed[1], "crawl.yaml")) == settings
+        scoreboard.publish_settings(config.render(settings))
+        published = scoreboard.published_settings()
+        assert published and Settings(**config.parse(published[1], "crawl.yaml")) == settings
     scoreboard._edition.value += 1  # as while they are being written
-    assert scoreboard.handed_out() is None
-    assert len(config.render(Settings())) < SETTINGS / 20
+    assert scoreboard.published_settings() is None
+    assert len(config.render(Settings())) < SETTINGS_BYTES / 20
 
 
-def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled() -> None:
+def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done() -> None:
     table = Table(max_per_host=1)
     table.add([Task(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
     taken = table.take(0.0)
@@ -388,22 +390,22 @@ def test_what_was_cut_is_forgotten_when_settings_change_but_not_what_is_settled(
     table.rest("a.example", 0.0)
     assert table.take(1.0) is None
     assert (table.cut, table.waiting) == (3, 0)
-    table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have settled it meanwhile
+    table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have done it meanwhile
     table.max_per_host = None
     table.reconsider()
     table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
-    assert table.waiting == table.left[2] == 2, "what is settled stays so"
+    assert table.waiting == table.left[2] == 2, "what is done stays so"
 
 
 def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_excluded(root: Path) -> None:
     settings = Settings(include=("/en/",), exclude=("/old/",))
     seeds = Seeds(Store(root), settings)
-    asked: list[Callable[[str], str]] = [str, urls.as_sitemap]
+    forms: list[Callable[[str], str]] = [str, urls.as_sitemap]
     assert not seeds.leave_out(Task(f"{A}/", 0))
     assert seeds.leave_out(Task(f"{A}/", 1))
     assert not seeds.leave_out(Task(f"{A}/en/", 1))
     assert not seeds.leave_out(Task(urls.as_sitemap(f"{A}/map.xml"), 1))
-    assert all(seeds.leave_out(Task(asks(f"{A}/en/old/"), depth)) for asks in asked for depth in (0, 1))
+    assert all(seeds.leave_out(Task(form(f"{A}/en/old/"), depth)) for form in forms for depth in (0, 1))
     assert seeds.cut == {"include": 1, "exclude": 4}
     seeds.adopt(Settings())
     assert not seeds.leave_out(Task(f"{A}/en/old/", 1))
@@ -411,16 +413,16 @@ def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_exc
 
 # ---- on mounts that show old files
 
-EYE = """
+WATCH = """
 import sys
 from pathlib import Path
-from crawler.crawl.reload import Edits
+from crawler.crawl.reload import SettingsWatcher
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 
 root = sys.argv[1]
-edits = Edits(Files(root), open_store(Path(root)).settings())
-edits.watch(lambda verdict: print(verdict.taken or verdict.warning or "ready", flush=True))
+watcher = SettingsWatcher(Files(root), open_store(Path(root)).settings())
+watcher.watch(lambda verdict: print(verdict.applied or verdict.warning or "ready", flush=True))
 """
 
 
@@ -431,7 +433,7 @@ def test_another_machine_has_an_edit_within_a_minute_and_never_half_of_it(
     mount = mounting(kind, 2)
     root = mount.real / "store"
     begin(root, {"shards": 2}, [f"{A}/"], "me", lambda _: None)
-    argv = mount.command(1, [sys.executable, "-c", EYE, str(mount.at(1) / "store")])
+    argv = mount.command(1, [sys.executable, "-c", WATCH, str(mount.at(1) / "store")])
     watching = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     try:
         wait_for_line(watching, "ready")
@@ -439,7 +441,7 @@ def test_another_machine_has_an_edit_within_a_minute_and_never_half_of_it(
             edit(root, exclude=patterns)
             began = time.monotonic()
             said = wait_for_line(watching, "crawl.yaml")
-            assert f"exclude is {config.show(tuple(patterns))[:100]}" in said
+            assert f"-> {config.show(tuple(patterns))[:100]}" in said
             assert time.monotonic() - began < 60
     finally:
         watching.kill()

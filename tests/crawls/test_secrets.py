@@ -67,19 +67,19 @@ def test_a_secret_header_reaches_the_seeds_hosts_and_no_record_log_or_terminal(t
     command = ("run", str(tmp_path / "store"), *seeds, *flags, "--log-file", str(tmp_path / "log"))
     code, printed = crawl(*command)
     assert code == 0, printed
-    assert "whoever can read" in printed
+    assert "crawl.yaml holds secrets" in printed
     again = crawl(*command)[1]
-    assert "whoever can read" not in again, "it is said once"
+    assert "crawl.yaml holds secrets" not in again, "it is said once"
     assert SECRET not in printed + again
     assert SECRET not in crawl("status", str(tmp_path / "store"), "-v")[1]
     # The link and the redirect of the page's own text are the page's; what we write ourselves holds nothing of it.
     assert {name for name in holders(tmp_path) if "/htmls/" not in name} == {"store/crawl.yaml"}
     server.close()
-    asked = {(head.split("ost: ")[1].split("\r\n")[0], SECRET in head) for head in server.heads}
-    told = {host for host, secret in asked if secret}
+    requested = {(head.split("ost: ")[1].split("\r\n")[0], SECRET in head) for head in server.heads}
+    told = {host for host, secret in requested if secret}
     assert told == {"a.example", "seed.example"}
-    assert {"b.example", "www.a.example", "moved.example", "c.example"} <= {host for host, _ in asked} - told
-    # robots.txt is asked without it, and so is b.example's, where a.example's redirects to.
+    assert {"b.example", "www.a.example", "moved.example", "c.example"} <= {host for host, _ in requested} - told
+    # robots.txt is requested without it, and so is b.example's, where a.example's redirects to.
     assert all(SECRET not in head for head in server.heads if "/robots.txt" in head)
     assert all("Accept-Language: de" in head for head in server.heads if "/robots.txt" not in head)
 
@@ -90,10 +90,10 @@ def test_who_is_named_by_https_gets_no_secret_by_http(tmp_path: Path) -> None:
     flags = (*QUICK, "--no-robots", "-H", f"X-Key: {SECRET}", "--connect-to", plain, "--connect-to", ":443:127.0.0.1:1")
     crawl("run", str(tmp_path / "store"), "https://a.example/", "http://b.example/", *flags)
     server.close()
-    asked = {(head.split("ost: ")[1].split("\r\n")[0], SECRET in head) for head in server.heads}
-    assert ("b.example", True) in asked
-    assert ("a.example", False) in asked
-    assert ("a.example", True) not in asked
+    requested = {(head.split("ost: ")[1].split("\r\n")[0], SECRET in head) for head in server.heads}
+    assert ("b.example", True) in requested
+    assert ("a.example", False) in requested
+    assert ("a.example", True) not in requested
 
 
 @pytest.mark.parametrize("fetcher", FETCHERS)
@@ -108,7 +108,7 @@ def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Pa
     server.close()
     proxy.close()
     assert code == 0, printed
-    assert "whoever can read" in printed and SECRET not in printed
+    assert "crawl.yaml holds secrets" in printed and SECRET not in printed
     assert {name for name in holders(tmp_path) if "/htmls/" not in name} == {"store/crawl.yaml"}
     code = base64.b64encode(f"me:{SECRET}".encode()).decode()
     assert all(code in head for head in proxy.heads)

@@ -28,7 +28,7 @@ from lab.world import LONG
 from crawler import __version__, errors, settings
 from crawler.commands import main
 from crawler.commands import run as crawl
-from crawler.crawl.start import normalize_seed
+from crawler.commands.arguments import normalize_seed
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -183,6 +183,12 @@ def test_the_dockerignore_lets_through_what_the_dockerfile_copies_and_nothing_el
     copied = {source for rest in rest_of("COPY") for source in shlex.split(rest)[:-1]}
     assert "*" in lines
     assert {line[1:] for line in lines if line.startswith("!")} == copied
+
+
+def test_the_image_installs_nothing_but_the_package_itself_without_a_hash_of_the_lock() -> None:
+    locked, package = (rest.split() for rest in rest_of("RUN") if rest.startswith("pip "))
+    assert {"--require-hashes", "--only-binary=:all:", "requirements.lock"} <= set(locked)
+    assert {"--no-deps", "."} <= set(package)
 
 
 def build(made: Path, context: Path) -> Path:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import re
 import runpy
 import shutil
 import signal
@@ -188,7 +189,7 @@ def test_where_nothing_can_be_unpacked_a_sentence_says_so(small: Path) -> None:
     command = [*apart(), "sh", "-c", script, f"crawler-{os.getuid()}", sys.executable, str(small)]
     done = subprocess.run(command, env=BARE, capture_output=True, text=True)
     assert done.returncode == errors.FULL, done.stderr
-    assert done.stderr.startswith("crawler: there is no place to unpack the program ([Errno 28] No space left")
+    assert done.stderr.startswith("crawler: cannot unpack the program ([Errno 28] No space left")
     assert done.stderr.count("\n") == 1
     assert "set TMPDIR to" in done.stderr
 
@@ -224,12 +225,32 @@ def test_a_python_that_it_was_not_built_for_is_told_in_a_sentence(
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real file, built for all Pythons at once, in a folder that nobody writes to."""
-    folder = tmp_path_factory.mktemp("shared")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel of ours")
     uv = [sys.executable, "-m", "uv", "build", "-q", "--wheel", "--out-dir", str(folder), str(TOP)]
     subprocess.run(uv, check=True, timeout=LONG)
-    (wheel,) = folder.glob("*.whl")
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("hashes", ["another's", "none"])
+def test_a_package_without_its_hash_in_the_lock_stops_the_build(
+    wheel: Path, tmp_path: Path, hashes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = (TOP / "requirements.lock").read_text("utf-8")
+    before, idna, after = re.split(r"(^idna==.*\n(?: .*\n)+)", lock, flags=re.MULTILINE)
+    changed = "" if hashes == "none" else re.sub("sha256:.{8}", "sha256:00000000", idna)
+    (tmp_path / "changed.lock").write_text(before + changed + after)
+    monkeypatch.setitem(BUILD["install"].__globals__, "LOCKS", [tmp_path / "changed.lock"])
+    with pytest.raises(SystemExit, match=r"(?is)cannot install folder_crawler-.*hash.*idna"):
+        BUILD["install"](wheel, "", tmp_path / "target", "3.11", f"{platform.machine()}-manylinux_2_28")
+
+
+@pytest.fixture(scope="module")
+def shared(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real file, built for all Pythons at once, in a folder that nobody writes to."""
+    folder = tmp_path_factory.mktemp("shared")
     build = [sys.executable, str(TOP / "deploy/zipapp/build.py"), str(wheel), str(folder / "crawler.pyz")]
     more = ["--pythons", *DECLARED, "--extras", "zst,warc", "--machine", platform.machine()]
     subprocess.run([*build, *more], check=True, timeout=LONG)

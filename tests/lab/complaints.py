@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HOST = "complaints.example"
 
-# As the README has them.
+# As manual/extract.md has them.
 RULES = r"""match: '/list\?page=\d+'              # of all pages, those in whose URL this is found
 rows: table.complaints tr             # a row for each of these; without it, a row for each page
 columns:

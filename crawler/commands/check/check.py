@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from crawler import errors, terminal
+from crawler.commands.arguments import Add
 from crawler.commands.check.files import Facts, Pages, others
 from crawler.commands.check.findings import KINDS, Finding, Scene, look
 from crawler.commands.check.links import Links
@@ -23,7 +24,7 @@ from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
 from crawler.frontier.frontier import in_parts
 from crawler.store.store import LOCK, open_store, open_to_write
-from crawler.terminal import Add, many, say
+from crawler.terminal import many, say
 from crawler.web.text import printable
 
 PART = 100  # records between two steps of the bar, and findings that are mended together
@@ -125,7 +126,7 @@ class Teller:
 
 def commands(add: Add) -> None:
     """Add `crawler check`."""
-    made = add("check", "look whether a store is sound, and mend it", run, "crawler check /mnt/shared/crawl --repair")
+    made = add("check", run, "crawler check /mnt/shared/crawl --repair")
     made.add_argument("--repair", action="store_true", help="mend what is found, while no machine is at work")
     made.add_argument("--json", action="store_true", help="for scripts: a line for each finding, then a summary")
 
@@ -152,7 +153,7 @@ def _check(scene: Scene, is_whole: bool, teller: Teller) -> None:
         say("machines are at work here: what seems wrong is looked at again before it is named", sys.stderr)
     check = Check(scene, is_whole, teller.repair is None and scene.files.get(LOCK) is not None)
     sums = totals(read_counters(scene.files))
-    about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["refusals"]).total()
+    about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["reasons"]).total()
     teller.tell(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
     teller.tell(check.of_links())
     ended = sum(heartbeat.mark == END for heartbeat in filter(None, map(Heartbeat.of, scene.files.names("workers"))))

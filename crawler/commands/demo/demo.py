@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler import errors
+from crawler import errors, settings
+from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.errors import UsageError
 from crawler.web.text import printable
 
@@ -23,8 +23,10 @@ SEED = 1
 AGENT = "folder-crawler-demo/1 (+http://garden-000.example/)"
 
 
-def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int], workers: Callable[[str], int]) -> None:
-    """The flags of `crawler demo`."""
+def commands(add: Add) -> None:
+    """Add `crawler demo`."""
+    parser = add("demo", run, "crawler demo /tmp/demo --workers 4", store=False)
+    whole = flag(settings.whole(1, 1_000_000))
     parser.add_argument(
         "store",
         type=Path,
@@ -35,7 +37,7 @@ def flags(parser: argparse.ArgumentParser, whole: Callable[[str], int], workers:
     )
     parser.add_argument("--hosts", type=whole, default=300, metavar="N", help="hosts in the web (default 300)")
     parser.add_argument("--pages", type=whole, default=4000, metavar="N", help="pages in the web (default 4000)")
-    parser.add_argument("-j", "--workers", type=workers, default=4, metavar="N", help="processes (default 4)")
+    parser.add_argument("-j", "--workers", type=WHOLE, default=4, metavar="N", help="processes (default 4)")
     parser.add_argument(
         "--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to"
     )

@@ -93,7 +93,7 @@ class Web(ABC):
         leaf = self.leaf(url) or Leaf(status=404)
         if self.site(host).closed(path):
             found.refused[url] = "robots"
-        elif 300 <= leaf.status < 400 and leaf.links[0] in way:
+        elif 300 <= leaf.status < 400 and leaf.links[0] in (*way, url):
             found.refused[url] = "redirect-loop"
         elif 300 <= leaf.status < 400:
             found.redirects[url] = leaf.links[0]

@@ -6,6 +6,7 @@ of the process: this one touches nothing on the mount, watches the other's signs
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -15,21 +16,47 @@ import time
 import traceback
 from _thread import interrupt_main
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from crawler import errors
+from crawler.commands.arguments import DURATION, Add
 from crawler.commands.doctor import alone, between, speed
 from crawler.commands.doctor.kinds import SLOW, UNFIT, Finding, Mount, find_mount
 from crawler.commands.doctor.pairing import BUSY, Lobby
 from crawler.errors import CrawlerError, DiskFull, StoreError
+from crawler.terminal import say
 
 HUNG = 45  # seconds without a sign of life from the tests
 LONGEST = 600  # seconds for all tests, above the waiting
 
 Tell = Callable[..., None]
+
+
+def commands(add: Add) -> None:
+    """Add `crawler doctor`."""
+    made = add("doctor", run, "crawler doctor /mnt/shared/crawl, on two machines at once")
+    made.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
+    made.add_argument(
+        "--wait", type=DURATION, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """`crawler doctor`."""
+    findings = []
+    with closing(examine(options.store, options.wait)) as told:
+        for found in told:
+            if isinstance(found, str):
+                say(found, sys.stderr)
+                continue
+            findings.append(found)
+            say(json.dumps(asdict(found)) if options.json else as_line(found))
+    if not options.json:
+        say(verdict(findings))
+    return exit_code(findings)
 
 
 def examine(root: Path, wait: float) -> Generator[Finding | str, None, None]:

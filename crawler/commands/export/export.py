@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from crawler import errors, settings
+from crawler.commands.arguments import Add
 from crawler.commands.export.formats import FORMS, Columns, Form
 from crawler.commands.export.output import SQLITE, Rows, ending, resolved
 from crawler.commands.export.resume import ExportFile, Point
@@ -18,7 +19,7 @@ from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
 from crawler.store.store import Store, find_host, open_store
-from crawler.terminal import Add, bar, count, many, say
+from crawler.terminal import bar, count, many, say
 
 WARC = ".warc.gz"
 FILES: dict[str, Callable[[Columns], Form]] = {**FORMS, WARC: Warc}
@@ -46,8 +47,7 @@ class Target(Rows, Protocol):
 def commands(add: Add) -> None:
     """Add `export` to the program."""
     example = "crawler export /mnt/shared/crawl pages.parquet --host example.org"
-    help = "write pages to a file or a database, a row each"
-    _flags(add("export", help, run, example))
+    _flags(add("export", run, example))
 
 
 def _flags(made: ArgumentParser) -> None:

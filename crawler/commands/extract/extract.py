@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler import errors, settings
+from crawler.commands.arguments import WHOLE, Add
 from crawler.commands.browse import find_page
 from crawler.commands.export.formats import FORMS
 from crawler.commands.export.output import SQLITE, new_sheet, resolved
@@ -21,7 +22,7 @@ from crawler.commands.extract.pool import PATIENCE, Lost, Part, Readers, parts
 from crawler.commands.extract.rules import Rules
 from crawler.errors import UsageError
 from crawler.store.store import Store, open_store
-from crawler.terminal import Add, bar, count, flag, many, say
+from crawler.terminal import bar, count, many, say
 from crawler.web import urls
 from crawler.web.text import printable
 
@@ -31,7 +32,7 @@ SHOWN = 20  # rows of a page that --try shows
 def commands(add: Add) -> None:
     """`crawler extract`."""
     example = "crawler extract /mnt/shared/crawl complaints.yaml complaints.csv"
-    made = add("extract", "take data from stored pages by rules, without asking any site again", run, example)
+    made = add("extract", run, example)
     made.add_argument("rules", type=Path, metavar="RULES.yaml", help="which pages, which rows, which columns")
     endings = " ".join((*FORMS, SQLITE))
     made.add_argument("out", nargs="?", metavar="OUT", help=f"a new file ({endings})")
@@ -40,7 +41,7 @@ def commands(add: Add) -> None:
     made.add_argument(
         "-j",
         "--workers",
-        type=flag(settings.whole(1, 1024)),
+        type=WHOLE,
         default=os.cpu_count() or 1,
         metavar="N",
         help="processes (default: cores)",

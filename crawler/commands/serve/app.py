@@ -64,7 +64,7 @@ class Service:
         self._tables: dict[str, Callable[[Query], Facts]] = {
             "/api/hosts": views.hosts,
             "/api/host": views.host,
-            "/api/refusals": views.refusals,
+            "/api/failures": views.failures,
             "/api/page": views.page,
             "/api/settings": views.settings,
         }

@@ -1,4 +1,4 @@
-"""How a crawl stands, in the text format that Prometheus reads. Pure: from facts to text."""
+"""The state of a crawl in the text format of Prometheus. No input or output."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crawler import __version__
+from crawler.web.reasons import kind as kind_of
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -21,16 +22,21 @@ PLAIN = (
     ("redirects", "crawler_redirects_total", "counter", "Redirects, which are records without a page."),
     ("sitemaps", "crawler_sitemaps_total", "counter", "Sitemaps that were read."),
     ("retries", "crawler_retries_total", "counter", "Requests that failed and were put off."),
-    ("cut", "crawler_cut_total", "counter", "Links left out because their host has max_per_host pages."),
-    ("waiting", "crawler_waiting", "gauge", "URLs that wait to be asked."),
+    ("skipped", "crawler_skipped_total", "counter", "Links skipped because their host has max_per_host pages."),
+    ("waiting", "crawler_waiting", "gauge", "URLs that wait to be requested."),
     ("rate", "crawler_pages_per_second", "gauge", "Pages a second over about the last minute."),
     ("paused", "crawler_paused", "gauge", "Whether an operator has paused the crawl."),
 )
 # fact, name, label, type, help
 BY_LABEL = (
-    ("refusals", "crawler_refusals_total", "reason", "counter", "URLs that will not be asked again."),
     ("traps", "crawler_traps_total", "rule", "counter", "Links that looked endless, by the rule that said so."),
-    ("held", "crawler_waiting_for", "what", "gauge", "URLs in flight, and those that wait, by what they wait for."),
+    (
+        "waiting_for",
+        "crawler_waiting_for",
+        "what",
+        "gauge",
+        "URLs that wait, by what they wait for.",
+    ),
 )
 STATES = {
     "machines": ("starting", "alive", "silent", "ended"),
@@ -39,8 +45,8 @@ STATES = {
 
 
 def text(found: Facts | None) -> str:
-    """All metrics of a crawl; None for a store that does not answer, of which only that is told."""
-    families = [_family("crawler_store_up", "gauge", "Whether the store answers.", [({}, float(found is not None))])]
+    """Return all metrics of a crawl; for None, that the store does not respond."""
+    families = [_family("crawler_store_up", "gauge", "Whether the store responds.", [({}, float(found is not None))])]
     families += _families(found) if found is not None else []
     return "".join(families)
 
@@ -50,6 +56,11 @@ def _families(found: Facts) -> Iterator[str]:
     yield _family("crawler_store_info", "gauge", "The store, and the version of this program.", [(labels, 1.0)])
     for fact, name, kind, help in PLAIN:
         yield _family(name, kind, help, [({}, float(found.get(fact) or 0))])
+    failures = [
+        ({"kind": kind_of(reason), "reason": reason}, float(n)) for reason, n in found.get("reasons", {}).items()
+    ]
+    help = "URLs without a page, by kind (failed, excluded, unwanted) and reason."
+    yield _family("crawler_failures_total", "counter", help, failures)
     for fact, name, label, kind, help in BY_LABEL:
         counts = found.get(fact) or {}
         yield _family(name, kind, help, [({label: value}, float(count)) for value, count in counts.items()])
@@ -57,10 +68,10 @@ def _families(found: Facts) -> Iterator[str]:
         counted = Counter(member["state"] for member in found.get(noun, ()))
         samples: list[Sample] = [({"state": state}, float(counted[state])) for state in states]
         yield _family(f"crawler_{noun}", "gauge", f"{noun.capitalize()} of the crawl by their state.", samples)
-    wants = [({"what": kind}, float(want["workers"])) for kind, want in (found.get("wants") or {}).items()]
-    yield _family("crawler_workers_wanting", "gauge", "Workers that wait for something before they ask.", wants)
+    blocked = [({"by": kind}, float(about["workers"])) for kind, about in (found.get("blocked") or {}).items()]
+    yield _family("crawler_workers_blocked", "gauge", "Workers that cannot send requests, by the cause.", blocked)
     in_flight = sum(worker.get("in_flight", 0) for worker in found.get("workers", ()) if worker["state"] == "alive")
-    yield _family("crawler_in_flight", "gauge", "URLs that are being asked.", [({}, float(in_flight))])
+    yield _family("crawler_in_flight", "gauge", "URLs that are being requested.", [({}, float(in_flight))])
     for noun, free in (found.get("free") or {}).items():
         samples = [] if free is None else [({}, float(free))]
         yield _family(f"crawler_store_free_{noun}", "gauge", f"Free {noun} of the store.", samples)
@@ -78,7 +89,7 @@ def _labels(labels: Mapping[str, object]) -> str:
 
 
 def _escaped(value: str) -> str:
-    whole = value.encode("utf-8", "replace").decode()  # a folder's name may hold what is no text
+    whole = value.encode("utf-8", "replace").decode()  # a folder's name need not be valid text
     return whole.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

@@ -10,15 +10,15 @@ import argparse
 import platform
 
 from crawler import errors, settings
+from crawler.commands.arguments import Add, flag
 from crawler.store.store import open_store
-from crawler.terminal import Add, flag
 from crawler.web import urls
 
 
 def commands(add: Add) -> None:
     """`crawler serve`."""
     example = "crawler serve /mnt/shared/crawl --port 8080, then open http://127.0.0.1:8080/ in a browser"
-    made = add("serve", "show a crawl as a web page, with metrics for Prometheus", run, example)
+    made = add("serve", run, example)
     made.add_argument(
         "--port",
         type=flag(settings.whole(0, 65535)),

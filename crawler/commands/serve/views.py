@@ -1,6 +1,6 @@
-"""What the web page of `serve` asks of a store, each as a JSON value; bounded, whatever the store holds.
+"""What the web page of `serve` requests, each as a JSON value of bounded size.
 
-What comes from the web or from others' files is cut and made printable here; the page shows it as text alone.
+Text from the web or from others' files is shortened and made printable here; the page shows it as plain text.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from crawler.store.records import links_of
 from crawler.store.store import Store
 from crawler.web import urls
 from crawler.web.reasons import REASONS, look_up
+from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
 
 ROWS = 50  # of a table at a time
@@ -31,10 +32,10 @@ LONGEST = 2000  # characters of any text but a page's
 LINKS = 500  # of a record that are shown
 TEXT = 200_000  # characters of a page that are shown as text
 DRAWN = 1_000_000  # and as a page
-SEARCH = 1.0  # seconds that a search through refusals may take at a time
+SEARCH = 1.0  # seconds that a search through failure records may take at a time
 PAST = 3  # machines that have ended and are shown
-SORTS = ("pages", "refusals", "host")
-NOUNS = {"pages": "links", "refusals": "errs"}
+SORTS = ("pages", "failures", "host")
+NOUNS = {"pages": "links", "failures": "errs"}
 # Of a page that is drawn, what makes a browser connect to others before any policy is asked: Chromium does so for a
 # frame that it will not load, for a link that is pressed, and for whatever `link` names.
 QUIET = re.compile(r"<(?=(?:a|area|base|form|i?frame|link|meta)\b)", re.IGNORECASE)
@@ -50,7 +51,7 @@ class Html(str):
 
 
 class Views:
-    """One store, as it is looked at."""
+    """The views of one store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -58,25 +59,26 @@ class Views:
         self._outlook = Outlook(store)
 
     def now(self) -> Facts:
-        """How the crawl stands, and how it stood since this program began."""
+        """Return the state of the crawl, and its history since this program began."""
         found = self._outlook.look()
-        # The outlook keeps its points: what is noted with one is there at the next look too.
-        found["history"][-1].setdefault("refusals", sum(found["refusals"].values()))
+        # The outlook keeps its points: what is added to one is there at the next look too.
+        found["history"][-1].setdefault("failed", found["failed"])
         return found
 
     def in_short(self, found: Facts) -> Facts:
-        """The same without most of those who have ended: over weeks they become very many."""
+        """Return the same without most ended machines and workers: over weeks they become many."""
         past = [machine for machine in found["machines"] if machine["state"] == ENDED]
         past.sort(key=lambda machine: str(machine["started"]), reverse=True)
         return {
             **found,
             "machines": [machine for machine in found["machines"] if machine["state"] != ENDED] + past[:PAST],
             "past": len(past),
+            "kinds": {reason: kind_of(reason) for reason in found["reasons"]},
             "workers": [worker for worker in found["workers"] if worker["state"] != ENDED],
         }
 
     def hosts(self, query: Query) -> Facts:
-        """A part of the hosts that match a search, sorted by what each has; those not counted yet come last."""
+        """Return a part of the hosts that match a search, sorted; those not counted yet come last."""
         search = query.get("search", "").strip().lower()
         found = [host for host in self.census.hosts() if search in host]
         counts = self.census.counts_of(found)
@@ -91,31 +93,31 @@ class Views:
         return {**place, "rows": rows, "counted": self.census.counted, "known": len(self.census.hosts())}
 
     def host(self, query: Query) -> Facts:
-        """A part of the pages or refusals of a host, in the order of their keys."""
+        """Return a part of the pages or failure records of a host, in the order of their keys."""
         host = query.get("host", "")
         if not urls.is_host(host):
-            raise UsageError(f"there can be no host {host!r} in a store; choose one of the list")
+            raise UsageError(f"{host!r} is not a host name; choose one of the list")
         noun = NOUNS[_choice(query, "what", tuple(NOUNS))]
         keys, place = _part(self.store.keys(noun, host), query)
         found = (self.store.found(noun, host, key) for key in keys)
         rows = [_row(facts) for facts in found if facts is not None]
         return {**place, "host": host, "rows": rows, **self.census.look(host)._asdict()}
 
-    def refusals(self, query: Query) -> Facts:
-        """Refusals for a reason, from where the last search ended; `after` is where this one did, None at the end."""
+    def failures(self, query: Query) -> Facts:
+        """Return failure records of a reason, from where the last search ended; `after` is None at the end."""
         reason, after = query.get("reason", ""), query.get("after", "")
         limit = time.monotonic() + SEARCH
         rows: list[Facts] = []
         meaning = _meaning(reason)
-        for host, key in self._refused_after(after):
-            refusal = self.store.found("errs", host, key)
-            if refusal and reason in ("", refusal.get("reason")):
-                rows.append(_row(refusal))
+        for host, key in self._failed_after(after):
+            failure = self.store.found("errs", host, key)
+            if failure and reason in ("", failure.get("reason")):
+                rows.append(_row(failure))
             if len(rows) == ROWS or time.monotonic() > limit:
                 return {"rows": rows, "meaning": meaning, "after": f"{host}/{key}"}
         return {"rows": rows, "meaning": meaning, "after": None}
 
-    def _refused_after(self, place: str) -> Iterator[tuple[str, str]]:
+    def _failed_after(self, place: str) -> Iterator[tuple[str, str]]:
         first, _, last = place.partition("/")
         hosts = sorted(filter(urls.is_host, self.store.files.names("errs")))
         for host in hosts[bisect_left(hosts, first) :]:
@@ -124,31 +126,32 @@ class Views:
                     yield host, key
 
     def page(self, query: Query) -> Facts:
-        """The record and the text of a URL, or its refusal, or what else became of it."""
+        """Return the record and the text of a URL, or its failure record, or what else became of it."""
         url = self._url(query)
         record = self.store.record(url)
-        refusal = None if record else self.store.refusal(url)
-        facts: Facts = {"url": url, "host": urls.host(url), "key": urls.key(url), "record": None, "refusal": None}
+        failure = None if record else self.store.refusal(url)
+        facts: Facts = {"url": url, "host": urls.host(url), "key": urls.key(url), "record": None, "failure": None}
         if record:
             links = links_of(record)
-            shown = [{"url": link, "asked": urls.is_safe(link)} for link in links[:LINKS]]
+            shown = [{"url": link, "linked": urls.is_safe(link)} for link in links[:LINKS]]
             text = self.store.html(url)
             facts |= {"record": _plain(record), "kind": _kind(record), "links": shown, "link_count": len(links)}
             facts |= {"length": None if text is None else len(text), "text": Html((text or "")[:TEXT])}
-        elif refusal:
-            facts |= {"refusal": _plain(refusal), "meaning": _meaning(str(refusal.get("reason")))}
+        elif failure:
+            reason = str(failure.get("reason"))
+            facts |= {"failure": _plain(failure), "kind": kind_of(reason), "meaning": _meaning(reason)}
         else:
             told = explain.explain(self.store, query.get("url", ""))
             facts |= {"state": told["state"], "why": told["why"]}
         return facts
 
     def drawn(self, query: Query) -> bytes:
-        """A page's text for a frame that may do nothing."""
+        """Return a page's text for a sandboxed frame."""
         text = (self.store.html(self._url(query)) or "")[:DRAWN]
         return QUIET.sub("<x-", text).encode("utf-8", "replace")
 
     def settings(self, query: Query) -> Facts:
-        """Each setting of the crawl, without its secrets."""
+        """Return each setting of the crawl, without its secrets."""
         settings, plain = self.store.settings(), Settings()
         names = [item.name for item in fields(Settings)]
         rows = [
@@ -163,18 +166,18 @@ class Views:
         return {"rows": rows}
 
     def _url(self, query: Query) -> str:
-        """The URL that is asked for, as a store has it: no other text becomes a name."""
+        """Return the URL of a query as the store has it: no other text becomes a file name."""
         given = query.get("url", "").strip()
         if urls.is_safe(given) and (self.store.record(given) or self.store.refusal(given)):
             return given
         url = urls.normalize(given, tracking=self.store.settings().tracking)
         if url is None:
-            raise UsageError(f"{given[:LONGEST]!r} is no URL of a store: {urls.why_not(given)}")
+            raise UsageError(f"{given[:LONGEST]!r} is not a valid URL: {urls.why_not(given)}")
         return url
 
 
 def _choice(query: Query, name: str, allowed: tuple[str, ...]) -> str:
-    """One of a few words; the first if none is given."""
+    """Return one of a few words; the first if none is given."""
     given = query.get(name, allowed[0])
     if given not in allowed:
         raise UsageError(f"{name} is {given!r}; it must be one of {', '.join(allowed)}")
@@ -182,7 +185,7 @@ def _choice(query: Query, name: str, allowed: tuple[str, ...]) -> str:
 
 
 def _part(items: list[str], query: Query) -> tuple[list[str], Facts]:
-    """The items of one part of a table, and which part it is."""
+    """Return the items of one part of a table, and which part it is."""
     given = query.get("part", "0")
     if not re.fullmatch("[0-9]{1,9}", given):
         raise UsageError(f"part is {given!r}; it must be a whole number")
@@ -197,10 +200,11 @@ def _part(items: list[str], query: Query) -> tuple[list[str], Facts]:
 
 
 def _row(found: Facts) -> Facts:
-    """A record or a refusal in one line of a table."""
+    """Return a record or a failure record as a row of a table."""
     plain = _plain(found)
     if "reason" in found:
-        return {name: plain.get(name) for name in ("url", "reason", "detail", "attempts", "when")}
+        row = {name: plain.get(name) for name in ("url", "reason", "detail", "attempts", "when")}
+        return {**row, "kind": kind_of(str(found["reason"]))}
     names = ("url", "title", "status", "fetched", "depth", "bytes")
     return {**{name: plain.get(name) for name in names}, "kind": _kind(found), "links": len(links_of(found))}
 
@@ -214,7 +218,7 @@ def _kind(record: Facts) -> str:
 
 
 def _plain(found: Facts) -> Facts:
-    """What a file says in single values and short lists: anybody may have written it, and anything into it."""
+    """Return a file's single values and short lists: anybody may have written anything into it."""
     kept = {name: value for name, value in found.items() if name != "links"}
     return {name: _flat(value) for name, value in list(kept.items())[:50]}
 
@@ -226,7 +230,7 @@ def _flat(value: object) -> object:
 
 
 def clean(value: Any) -> Any:
-    """The same value with every text but a page's printable and not too long, and every number one of JSON."""
+    """Return a value with all text but a page's printable and short, and all numbers valid in JSON."""
     if isinstance(value, str):
         return value if isinstance(value, Html) else printable(value[:LONGEST])
     if isinstance(value, dict):

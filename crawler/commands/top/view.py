@@ -1,4 +1,4 @@
-"""What `crawler top` shows: the facts of an outlook as lines that fit a window. Pure."""
+"""What `crawler top` shows: the facts of an outlook as lines that fit a window. No input or output."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from itertools import zip_longest
 
 from crawler.commands import status
 from crawler.fleet.members import ALIVE, ENDED, SILENT, STARTING, Facts
-from crawler.terminal import BOLD, DIM, GREEN, RED, YELLOW, many, size
+from crawler.terminal import BOLD, DIM, GREEN, RED, YELLOW, as_time, many, size
 from crawler.web.text import printable
 
-MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-WIDE = 76  # columns in which two lists have room beside each other
-ROOMY = 36  # lines that are enough for a taller graph
-FEW = 4  # lines for workers with which it is worth while that all others stay
+MINUTE, HOUR = 60.0, 3600.0
+WIDE = 76  # columns that two lists side by side need
+ROOMY = 36  # lines from which the graph is taller
+FEW_LINES = 4  # left for workers; with fewer, everything scrolls
 CELL = 10  # columns of a number
-NAME = 16  # columns that a name needs at least: numbers are left out before
+NAME = 16  # columns that a name gets at least; numbers are dropped first
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " ..::--=#"  # the second for terminals that cannot show the first
-COLOURS = {ALIVE: "", SILENT: RED}  # of machines and workers; others are about to work
+COLOURS = {ALIVE: "", SILENT: RED}  # of machines and workers; those in other states are yellow
 
 Paint = Callable[[str, str], str]
-Row = tuple[Sequence[str], str]  # cells and their colour
+TableRow = tuple[Sequence[str], str]  # cells and their colour
 
 
 def no_paint(text: str, colour: str) -> str:
-    """Text as it is, whatever colour was meant."""
+    """Return the text without the colour."""
     return text
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A window: its size (without a height, all lines are wanted), how far it is scrolled, what the terminal can do."""
+    """A window: its size (no height: all lines), how far it is scrolled, and what the terminal can show."""
 
     width: int
     height: int | None = None
@@ -43,24 +43,24 @@ class View:
     bars: str = BARS
 
     def lines(self, found: Facts, trouble: str = "") -> list[str]:
-        """What concerns the whole crawl, and below it the machines and workers; what there is no room for scrolls."""
+        """Return the lines about the whole crawl and, below them, machines and workers; what does not fit scrolls."""
         fixed, rest = self._parts(found, trouble)
         return fixed + (rest if self.height is None else self._scrolled(rest, self.height - len(fixed)))
 
     def farthest(self, found: Facts, trouble: str = "") -> int:
-        """How far it can be scrolled until the last line is to be seen."""
+        """Return how far it can be scrolled until the last line is visible."""
         fixed, rest = self._parts(found, trouble)
         return _unseen(rest, (self.height or 0) - len(fixed))
 
     def _parts(self, found: Facts, trouble: str) -> tuple[list[str], list[str]]:
-        """The lines that stay and those that scroll: the workers, or nearly all where the window is small."""
+        """Return the lines that stay and those that scroll: the workers, or nearly all in a small window."""
         above = [*self._head(found, trouble), *self._graph(found), *self._hosts(found)]
-        lines = above + self._crew(found)
-        stay = len(above) + 1 if self.height is None or self.height - len(above) > FEW else 1
+        lines = above + self._members(found)
+        stay = len(above) + 1 if self.height is None or self.height - len(above) > FEW_LINES else 1
         return lines[:stay], lines[stay:]
 
     def _scrolled(self, lines: list[str], room: int) -> list[str]:
-        """As many of the lines as there is room for, and how many there are besides."""
+        """Return as many lines as fit, and how many there are above and below."""
         unseen = _unseen(lines, room)
         if not unseen:
             return lines[: max(room, 0)]
@@ -82,13 +82,17 @@ class View:
                 for line in self._wrapped(text, most)
             ),
             *self._wrapped(done(found)),
-            *self._wrapped(f"{found['waiting']:,} waiting" + listed(status.WAITS_FOR, found["held"])),
-            *self._wrapped(many(sum(found["refusals"].values()), "refusal") + listed({}, found["refusals"]), most),
+            *self._wrapped(waiting(found)),
+            *(
+                self._painted(line, RED if found["failed"] else "")
+                for line in self._wrapped(kind(found, "failed"), most)
+            ),
+            *self._wrapped(f"{kind(found, 'excluded')}; {kind(found, 'unwanted')}", most),
             *self._wrapped(free(found["free"])),
         ]
 
     def _graph(self, found: Facts) -> list[str]:
-        """Pages a second over time."""
+        """Return the graph of pages a second."""
         points = [point for point in found["history"] if point["t"] > found["when"] - HOUR]
         if len(points) < 2:
             return []
@@ -100,7 +104,7 @@ class View:
         return [title, *(self._painted(row, GREEN) for row in draw(rates, most, tall, self.bars))]
 
     def _hosts(self, found: Facts) -> list[str]:
-        """The busiest hosts and the slowest, side by side if there is room."""
+        """Return the busiest and the slowest hosts, side by side if there is room."""
         most = 10 if self.height is None else max(min((self.height - 16) // 3, 10), 3)
         half = (self.width - 2) // 2 if self.width >= WIDE else self.width
         busy = [((printable(host["host"]), f"{host['pages']:,}"), "") for host in found["hosts"][:most]]
@@ -113,24 +117,24 @@ class View:
 
     # ---- machines and workers
 
-    def _crew(self, found: Facts) -> list[str]:
-        """A line for each machine that has not ended, and below it one for each of its workers."""
+    def _members(self, found: Facts) -> list[str]:
+        """Return a line for each machine that has not ended, and below it one for each of its workers."""
         workers: dict[str, list[Facts]] = {}
         for worker in (worker for worker in found["workers"] if worker["state"] != ENDED):
             workers.setdefault(worker["machine"], []).append(worker)
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for machine in (machine for machine in found["machines"] if machine["state"] != ENDED):
-            crew = workers.get(machine["id"], [])
-            rows.append(member(f"{machine['name']} {machine['id']}, {many(len(crew), 'worker')}", machine))
-            rows += [member(f"  {worker['id']}", worker) for worker in crew]
+            own = workers.get(machine["id"], [])
+            rows.append(member(f"{machine['name']} {machine['id']}, {many(len(own), 'worker')}", machine))
+            rows += [member(f"  {worker['id']}", worker) for worker in own]
         rows += [member(f"  {worker['id']}", worker) for worker in workers.get("", ())]  # of no machine that we know
         title = ("machines", "pages/s", "seen", "state", "pages", "waiting", "in flight", "shards")
         return self._table(title, rows, self.width)
 
     # ---- lines
 
-    def _table(self, title: Sequence[str], rows: Sequence[Row], width: int) -> list[str]:
-        """Names and their numbers, as many of these as there is room for; nothing if there are no rows."""
+    def _table(self, title: Sequence[str], rows: Sequence[TableRow], width: int) -> list[str]:
+        """Return rows of a name and as many numbers as fit; nothing if there are no rows."""
         numbers = max(min(len(title) - 1, (width - NAME) // CELL), 1)
 
         def line(cells: Sequence[str]) -> str:
@@ -144,7 +148,7 @@ class View:
         return self.paint(clipped, colour) if colour else clipped
 
     def _wrapped(self, text: str, most: int = 3) -> list[str]:
-        """Words in a few lines; in the last of them what does not fit is cut."""
+        """Return the text wrapped to a few lines; the last one is clipped."""
         lines = [""]
         for word in text.split(" "):
             longer = f"{lines[-1]} {word}" if lines[-1] else word
@@ -156,7 +160,7 @@ class View:
 
 
 def _unseen(lines: list[str], room: int) -> int:
-    """How many lines there is no room for, when one of it is needed to say so."""
+    """Return how many lines do not fit, if one line is needed to say so."""
     return len(lines) - max(room - 1, 0) if len(lines) > room > 0 else 0
 
 
@@ -164,63 +168,61 @@ def _unseen(lines: list[str], room: int) -> int:
 
 
 def news(found: Facts, trouble: str) -> list[tuple[str, str]]:
-    """What an operator should know at once, and its colour."""
+    """Return what an operator should know at once, each with its colour."""
     told = [(printable(trouble), RED)] if trouble else []
     if found["paused"]:
-        told.append((f"paused: no host is asked until `crawler resume {printable(found['store'])}`", YELLOW))
-    for want in found["wants"].values():
-        told.append((f"no host is asked by {many(want['workers'], 'worker')}: {printable(want['why'])}", YELLOW))
+        told.append((f"paused: no requests are sent until `crawler resume {printable(found['store'])}`", YELLOW))
+    for about in found["blocked"].values():
+        told.append((f"{many(about['workers'], 'worker')} blocked: {printable(about['why'])}", YELLOW))
     if not any(machine["state"] in (ALIVE, STARTING) for machine in found["machines"]):
-        told.append(("nobody is at work", YELLOW))
-    told += [(printable(sentence), YELLOW) for sentence in found["unheeded"]]
+        told.append(("no machine is running", YELLOW))
+    told += [(printable(sentence), YELLOW) for sentence in found["ignored_settings"]]
     return [*told, (status.uncounted(found), YELLOW)] if found["uncounted"] else told
 
 
 def done(found: Facts) -> str:
-    """What the crawl has brought so far."""
+    """Return what the crawl has brought so far."""
     pages = f"{many(found['pages'], 'page')}, {size(found['bytes'])}, {found['rate']:,.1f} a second"
     return f"{pages}, {many(found['redirects'], 'redirect')}, {found['retries']:,} retries"
 
 
-def listed(names: dict[str, str], counts: dict[str, int]) -> str:
-    """What a number is made of."""
-    told = (f"{printable(names.get(name, name))} {count:,}" for name, count in counts.items())
-    return f": {', '.join(told)}" if counts else ""
+def waiting(found: Facts) -> str:
+    """Return how many URLs wait, and for what."""
+    told = status.listed(found["waiting_for"], status.WAITING_FOR)
+    return f"{found['waiting']:,} waiting" + (f": {told}" if told else "")
+
+
+def kind(found: Facts, name: str) -> str:
+    """Return how many URLs failed, or are excluded or unwanted, and their main reasons."""
+    told = status.main_reasons(found, name)
+    return f"{found[name]:,} {name}" + (f": {told}" if told else "")
 
 
 def free(counted: dict[str, int | None]) -> str:
-    """What is left of the disk, as far as anybody counts it."""
+    """Return what is left of the disk, as far as the file system counts it."""
     bytes, inodes = counted["bytes"], counted["inodes"]
-    told = "bytes nobody counts" if bytes is None else size(bytes)
-    return f"free: {told}, {'inodes nobody counts' if inodes is None else many(inodes, 'inode')}"
+    told = "bytes not counted" if bytes is None else size(bytes)
+    return f"free: {told}, {'inodes not counted' if inodes is None else many(inodes, 'inode')}"
 
 
 def pace(host: Facts) -> tuple[str, str, str]:
-    """What waits at a host, how long all of it takes, and the time between two requests."""
+    """Return how many URLs of a host wait, how long they take, and the time between two requests."""
     waiting, delay = host["waiting"], host["delay"]
     return f"{waiting:,}", as_time(waiting * delay), f"{delay:,.1f} s"
 
 
-def member(name: str, facts: Facts) -> Row:
-    """The row of a machine or a worker."""
+def member(name: str, facts: Facts) -> TableRow:
+    """Return the row of a machine or a worker."""
     numbers = (f"{facts[what]:,}" for what in ("pages", "waiting", "in_flight", "shards"))
     cells = (printable(name), f"{facts['rate']:,.1f}", as_time(facts["age"]), facts["state"], *numbers)
     return cells, COLOURS.get(facts["state"], YELLOW)
-
-
-def as_time(seconds: float) -> str:
-    """A time in one unit."""
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.0f} {name}"
-    return f"{seconds:,.0f} s"
 
 
 # ---- pictures
 
 
 def resample(points: Sequence[Facts], start: float, end: float, count: int) -> list[float]:
-    """Rates at equal distances in time: the mean of the points in each part, or the last rate before it."""
+    """Return rates at equal intervals: the mean of the points in each, or the last rate before it."""
     parts: list[list[float]] = [[] for _ in range(count)]
     for point in points:
         place = int((point["t"] - start) / (end - start) * count)
@@ -232,7 +234,7 @@ def resample(points: Sequence[Facts], start: float, end: float, count: int) -> l
 
 
 def draw(rates: Sequence[float], most: float, tall: int, bars: str) -> list[str]:
-    """A graph of so many lines, the highest first."""
+    """Return a graph of so many lines, the highest first."""
     steps = len(bars) - 1
     heights = [math.ceil(rate / most * tall * steps) for rate in rates]
     rows = ([min(max(height - row * steps, 0), steps) for height in heights] for row in reversed(range(tall)))
@@ -243,7 +245,7 @@ def draw(rates: Sequence[float], most: float, tall: int, bars: str) -> list[str]
 
 
 def width_of(text: str) -> int:
-    """How many columns a terminal needs for a text."""
+    """Return how many columns a terminal needs for a text."""
     if text.isascii():
         return len(text)
     return sum(map(_width, text))
@@ -256,7 +258,7 @@ def _width(char: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """As much of a text as fits; if it is cut, it ends with a mark."""
+    """Return as much of a text as fits; a clipped one ends with ~."""
     if width_of(text) <= width:
         return text
     kept = 0
@@ -268,12 +270,12 @@ def clip(text: str, width: int) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """A text in exactly so many columns."""
+    """Return a text in exactly so many columns."""
     clipped = clip(text, width)
     return clipped + " " * (width - width_of(clipped))
 
 
 def fit_right(text: str, width: int) -> str:
-    """The same at the right, with a space before it."""
+    """Return the same aligned to the right, after a space."""
     clipped = clip(text, width - 1)
     return " " * (width - width_of(clipped)) + clipped

@@ -1,4 +1,4 @@
-"""What a worker's visitors share: where they take URLs and leave what came of them, and the flush behind it."""
+"""What a worker's request slots share: the tasks they take, the results they leave, and the flush of these."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import AWAY, FILES, ROOM, WANTS, Scoreboard
+from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.worker import pauses
-from crawler.crawl.worker.pauses import Want
+from crawler.crawl.worker.pauses import Pause
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.fleet.members import Minutes, Rate
 from crawler.fleet.shards import Shards
@@ -29,14 +29,14 @@ from crawler.settings import Settings
 from crawler.store.mount import Draft
 from crawler.store.records import depth_of, to_json, utc
 from crawler.store.store import Store
-from crawler.web import urls
+from crawler.web import reasons, urls
 from crawler.web.page import Failure
 
-COMPLAINTS = 5  # failures of seeds that are shown while there is no page at all
-COUNTED = ("pages", "redirects", "sitemaps", "refusals", "retries", "bytes")
-AT_ONCE = 8  # files or folders that a flush writes or syncs at a time; more cost more to share out than they gain
-RETRY = 0.5  # seconds until what the store could not do is tried again
-OVER, STOPPED, LIMIT, MARKED_DEAD = "over", "stopped", "limit", "buried"  # how a worker ends
+MAX_SEED_WARNINGS = 5  # failures of seeds that are logged as warnings before the first page
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS)
+FLUSH_PARTS = 8  # parts of a flush that are written or synced concurrently; more parts cost more than they gain
+STORE_RETRY_INTERVAL = 0.5  # seconds
+OVER, STOPPED, LIMIT, MARKED_DEAD = "over", "stopped", "limit", "marked dead"  # outcomes of a worker
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -44,12 +44,12 @@ Item = TypeVar("Item")
 
 
 class Stopped(Exception):
-    """The worker ends, or may have been replaced, before this page could be asked or kept: it stays in the frontier."""
+    """The worker ends or may have been replaced before this task was done; the task stays in the frontier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A page whose html is kept and whose links are queued: what is left is its record."""
+    """A page whose html is stored and whose links are queued; only its record is missing."""
 
     task: Task
     record: dict[str, Any]
@@ -57,7 +57,7 @@ class Done:
 
 
 class Desk:
-    """A worker's desk: visitors come to it from all sides, the housekeeper flushes it."""
+    """The shared state of a worker: request slots take tasks and leave results, upkeep flushes them."""
 
     def __init__(
         self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
@@ -65,101 +65,101 @@ class Desk:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.scoreboard, self.row, self.machine, self.threads = scoreboard, row, machine, scoreboard.threads
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="flush")
-        self.frontier = Frontier(self.files, settings, self._share_out, seeds.refresh)
+        self.frontier = Frontier(self.files, settings, self._map_in_parts, seeds.refresh)
         self.table = self.frontier.table
         self.shards = Shards(self.files, settings, scoreboard.workers)
         self.frontier.is_sure = self.shards.is_sure
         self.closed = self.paused = False
         self.outcome: str | None = None
         self.error: StoreError | None = None
-        self.fault: Exception | None = None  # of a visitor, to be raised where the machine sees it
+        self.fault: Exception | None = None  # of a request slot, to be raised where the machine sees it
         self._descriptors = pauses.files_for(scoreboard.threads)
-        self.files.places.hold = pauses.places_for(scoreboard.threads)
-        self._taking = threading.Lock()  # to look whether one may take, and to take
-        lock = threading.RLock()  # only who watches the clock asks the table meanwhile: all visitors come by here
-        self._news, self._clock = threading.Condition(lock), threading.Condition(lock)
-        self._told = self._asleep = 0  # how often there was news, and how many visitors sleep until there is some
-        self._scouted = False
-        self._full = threading.Event()  # as many pages wait for their record as there are visitors
-        self._settling = threading.Lock()
+        self.files.places.hold = pauses.folders_for(scoreboard.threads)
+        self._taking = threading.Lock()  # held while checking whether a task may be taken, and taking it
+        lock = threading.RLock()  # never held over a query of the table, except by the slot that watches the clock
+        self._work, self._clock = threading.Condition(lock), threading.Condition(lock)
+        self._wakeups = self._sleeping = 0  # wakeups so far, and request slots that wait for one
+        self._clock_watched = False
+        self._full = threading.Event()  # as many pages wait for their record as there are request slots
+        self._done_lock = threading.Lock()
         self._done: list[Done] = []
         self._first_done = 0.0
         self._counters: Counter[str] = Counter()
-        self._refusals: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
         self._base = {name: scoreboard.get(row, name) for name in COUNTED}
         self._elsewhere = 0  # pages of other machines and earlier runs, when there is a limit
-        self._complaints = 0
+        self._seed_warnings = 0
         self._unsynced: set[str] = set()
-        self._wants: dict[str, Want] = {}
-        for kind in WANTS:
-            scoreboard.want(row, kind, "")  # of a worker that died in this row
-        self.let_go: Callable[[], None] = lambda: None  # closes what is open only to save time
-        self.look_around: Callable[[], None] = lambda: None  # sees to where this process runs
-        self._sure = True
+        self._pauses: dict[str, Pause] = {}
+        for kind in PAUSES:
+            scoreboard.set_pause(row, kind, "")  # left by a worker that died in this row
+        self.release_descriptors: Callable[[], None] = lambda: None  # closes connections kept open for reuse
+        self.check_cpu: Callable[[], None] = lambda: None  # moves this process off a contended core
+        self._was_sure = True
         self._born = time.time()
         self._rate, self._minutes = Rate(time.monotonic()), Minutes(time.monotonic())
         self.survey = Survey(self.table, settings)
 
-    def take(self, visitor: int) -> tuple[Task, Host] | None:
-        """1. The next URL that is due, or None after a short wait."""
-        told = self._told
+    def take(self, slot: int) -> tuple[Task, Host] | None:
+        """1. Return the next task of a due host, or None after a short wait."""
+        wakeups = self._wakeups
         with self._taking:
             must_wait = self.paused or self._must_wait()
             taken = None if must_wait else self.frontier.take()
             self._show_in_flight()
         if taken is None:
-            self._wait_for_news(must_wait, told)
+            self._wait_for_work(must_wait, wakeups)
             return None
-        if self._asleep:
-            self._tell()  # there may be more
+        if self._sleeping:
+            self._wake_one()  # there may be more
         task = taken[0]
-        self.scoreboard.set_in_flight(self.row, visitor, to_lines([task]).decode().strip())
+        self.scoreboard.set_in_flight(self.row, slot, to_lines([task]).decode().strip())
         return taken
 
-    def _wait_for_news(self, must_wait: bool, told: int) -> None:
-        """One visitor watches the clock for the next host that is due; the others sleep until they are called."""
-        with self._news:
-            if self._told != told:
+    def _wait_for_work(self, must_wait: bool, wakeups: int) -> None:
+        """Let one slot wait until the next host is due; the others sleep until they are woken."""
+        with self._work:
+            if self._wakeups != wakeups:
                 return
-            if must_wait or self._scouted:
-                self._asleep += 1
-                self._news.wait(0.2)
-                self._asleep -= 1
+            if must_wait or self._clock_watched:
+                self._sleeping += 1
+                self._work.wait(0.2)
+                self._sleeping -= 1
                 return
-            self._scouted = True
+            self._clock_watched = True
             self._clock.wait(min(0.2, max(self.frontier.next_due(), 0.001)))
-            self._scouted = False
+            self._clock_watched = False
 
-    def _tell(self) -> None:
-        """Call one visitor who sleeps: if it finds something, it calls the next."""
-        with self._news:
-            self._told += 1
-            self._news.notify()
+    def _wake_one(self) -> None:
+        """Wake one sleeping slot; if it finds a task, it wakes the next."""
+        with self._work:
+            self._wakeups += 1
+            self._work.notify()
 
     def _must_wait(self) -> bool:
-        """In flight is what is taken and not settled: never more than twice the visitors, or a kill would cost more."""
-        if self.outcome or self._wants or not self._is_sure() or self.scoreboard.draining:
+        """Whether no task may be taken now; at most two tasks per slot are in flight, because a kill repeats those."""
+        if self.outcome or self._pauses or not self._is_sure() or self.scoreboard.draining:
             return True
         return self.table.taken >= 2 * self.threads or self._limit_is_near()
 
     def _is_sure(self) -> bool:
-        """Whether nobody can believe us dead yet; a mount that hangs is no error, so it is said here."""
+        """Whether nobody can have declared us dead yet; a hanging mount raises no error, so it is logged here."""
         sure = self.shards.is_sure()
-        if not sure and self._sure:
+        if not sure and self._was_sure:
             half = self.settings.dead_after / 2
-            log.warning("pausing: no sign of life could be given for %.0f s; is the mount hanging?", half)
-        elif sure and not self._sure:
-            log.warning("going on: the store takes signs of life again")
-        self._sure = sure
+            log.warning("pausing: no heartbeat could be written for %.0f s; does the mount hang?", half)
+        elif sure and not self._was_sure:
+            log.warning("resuming: heartbeats can be written again")
+        self._was_sure = sure
         return sure
 
-    def be_sure(self) -> None:
-        """Go no further if the mount has hung since a URL was taken: others may own its host by now."""
+    def check_ownership(self) -> None:
+        """Raise Stopped if the mount has hung since a task was taken: another worker may own its host by now."""
         if not self.shards.is_sure():
             raise Stopped
 
     def _limit_is_near(self) -> bool:
-        """Announce one more page before counting, so that two workers who look at once both see both."""
+        """Announce one more page before counting, so that two workers that check concurrently see each other."""
         if self.settings.max_pages is None:
             return False
         self.scoreboard.set(self.row, "in_flight", self.table.taken + 1)
@@ -171,172 +171,166 @@ class Desk:
     def _show_in_flight(self) -> None:
         self.scoreboard.set(self.row, "in_flight", self.table.taken)
 
-    def finished(self, visitor: int) -> None:
-        """A visitor has nothing in hand."""
-        self.scoreboard.set_in_flight(self.row, visitor, "")
-        if self._scouted:
-            with self._news:
-                self._clock.notify()  # its host has a new time: the watch must be set again
+    def finished(self, slot: int) -> None:
+        """Note that a request slot is free."""
+        self.scoreboard.set_in_flight(self.row, slot, "")
+        if self._clock_watched:
+            with self._work:
+                self._clock.notify()  # its host has a new due time
 
     def done(self, done: Done) -> None:
-        """7. A page waits for its record."""
-        with self._settling:
+        """7. Queue a page for its record."""
+        with self._done_lock:
             self._first_done = self._first_done or time.monotonic()
             self._done.append(done)
             if len(self._done) >= self.threads:
                 self._full.set()
 
-    def again(self, task: Task, failure: Failure) -> None:
-        """A URL will be asked again, later."""
+    def retry_later(self, task: Task, failure: Failure) -> None:
+        """Hand a task over to be retried when it is due."""
         self.frontier.hand_over([task])
         self.count("retries")
-        facts = {
-            "event": "retry",
-            "url": task.url,
-            "reason": failure.reason,
-            "detail": failure.detail,
-            "attempt": task.attempt,
-        }
-        log.log(self._loudness(task), "again later: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+        self._log_failure(task, failure, "retry", "will retry", attempt=task.attempt)
 
-    def dismiss(self, task: Task) -> None:
-        """A URL has brought what it was asked for, and leaves the frontier without a record: an errand."""
+    def drop(self, task: Task) -> None:
+        """Remove a robots or retry task that is done; it leaves no record."""
         self.table.settle([task], kept=False, links=False)
 
-    def leave_out(self, task: Task) -> None:
-        """A URL is not asked, as the settings are now; it leaves the frontier, and a rehydration brings it back."""
+    def skip(self, task: Task) -> None:
+        """Remove a task that the settings now exclude; a rehydration brings it back if they change again."""
         self.table.leave_out(task.url)
-        log.info("left out: %s", task.url, extra={"event": "cut", "url": task.url})
+        log.info("skipped: %s", task.url, extra={"event": "skipped", "url": task.url})
 
-    def refuse(self, task: Task, failure: Failure) -> None:
-        """A URL is refused for good."""
+    def put_failure(self, task: Task, failure: Failure) -> None:
+        """Write a failure record: the URL is done, and has no page."""
         self.retry_until_store_answers(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
-            self._refusals[failure.reason] += 1
+            self._failures[failure.reason] += 1
         self.table.settle([task], kept=False, links=False)
-        self.count("refusals")
-        facts = {"event": "refusal", "url": task.url, "reason": failure.reason, "detail": failure.detail}
-        log.log(self._loudness(task), "refused: %s (%s %s)", task.url, failure.reason, failure.detail, extra=facts)
+        kind = reasons.kind(failure.reason)
+        self.count(kind)
+        self._log_failure(task, failure, kind, kind)
 
-    def ask_again(self, errand: Task, url: str, refusal: dict[str, Any] | None) -> None:
-        """A refusal is taken back, and its URL waits again; the errand to do so is there until it does."""
-        if self.retry_until_store_answers(self.store.take_back, url) and refusal:
+    def retry(self, task: Task, url: str, failure: dict[str, Any] | None) -> None:
+        """Remove a URL's failure record and queue it again; the retry task stays until that is done."""
+        if self.retry_until_store_answers(self.store.take_back, url) and failure:
             with self.table.lock:
-                self._refusals[str(refusal.get("reason"))] -= 1
+                self._failures[str(failure.get("reason"))] -= 1
         if self.retry_until_store_answers(self.store.record, url) is None:
-            self.frontier.ask_again(Task(url, errand.depth, hops=errand.hops))
-        self.dismiss(errand)
+            self.frontier.ask_again(Task(url, task.depth, via=task.via))
+        self.drop(task)
 
-    def _loudness(self, task: Task) -> int:
-        """A seed that fails while there is no page at all is worth a word to somebody who waits."""
-        if task.depth or self._counters["pages"] or self._complaints >= COMPLAINTS:
-            return logging.INFO
-        self._complaints += 1
-        return logging.WARNING
+    def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
+        """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
+        is_warning = not (task.depth or self._counters["pages"] or self._seed_warnings >= MAX_SEED_WARNINGS)
+        self._seed_warnings += is_warning
+        fields |= {"event": event, "url": task.url, "reason": failure.reason, "detail": failure.detail}
+        level = logging.WARNING if is_warning else logging.INFO
+        log.log(level, "%s: %s (%s %s)", prefix, task.url, failure.reason, failure.detail, extra=fields)
 
     def retry_until_store_answers(
         self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
     ) -> Result:
-        """Ask the store until it answers: a mount that is away is never the fault of a page."""
+        """Call until the store answers; raise Stopped if the worker ends meanwhile."""
         while True:
             try:
                 return call(*args, **kwargs)
             except (StoreAway, DiskFull) as error:
-                self._bear(error)
+                self._pause_for(error)
                 if self.closed or self.scoreboard.draining:
                     raise Stopped from error
 
-    def _bear(self, error: StoreAway | DiskFull) -> None:
-        """Wait a little for a mount that is away or full; nothing is asked meanwhile."""
+    def _pause_for(self, error: StoreAway | DiskFull) -> None:
+        """Pause requests because of a store error, and wait a little."""
         if isinstance(error, DiskFull):
-            want = Want(ROOM, f"{error}; it goes on by itself", self._has_room)
+            pause = Pause(SPACE, f"{error}; waiting for space", self._has_space)
         elif isinstance(error, NoDescriptors):
-            want = Want(FILES, str(error), self._can_open)
+            pause = Pause(DESCRIPTORS, str(error), self._can_open)
         else:
-            want = Want(AWAY, str(error), self.store.exists)
-        want.stuck_since = time.monotonic()
-        self.wait_for(want)
-        time.sleep(RETRY)
+            pause = Pause(STORE_AWAY, str(error), self.store.exists)
+        pause.blocked_since = time.monotonic()
+        self.pause(pause)
+        time.sleep(STORE_RETRY_INTERVAL)
 
-    def wait_for(self, want: Want) -> None:
-        """Ask no host until this is met; the supervisor says so, once for all its workers."""
-        with self._news:
-            known = self._wants.setdefault(want.kind, want)
-            known.seen = want.seen
-            known.stuck_since = known.stuck_since or want.stuck_since
-            self.scoreboard.want(self.row, want.kind, known.sentence)
+    def pause(self, pause: Pause) -> None:
+        """Send no requests until this pause is over; the supervisor logs it once for all its workers."""
+        with self._work:
+            known = self._pauses.setdefault(pause.kind, pause)
+            known.checked = pause.checked
+            known.blocked_since = known.blocked_since or pause.blocked_since
+            self.scoreboard.set_pause(self.row, pause.kind, known.reason)
 
-    def _has_room(self) -> bool:
-        """Whether there is room again: by the numbers, with some to spare, and by a write that succeeds."""
-        return not pauses.shortage(self.files, self.settings, pauses.MORE) and self.files.has_room()
+    def _has_space(self) -> bool:
+        """Whether there is space again: by the free counts, with some to spare, and by a write that succeeds."""
+        return not pauses.shortage(self.files, self.settings, pauses.RESUME_FACTOR) and self.files.has_room()
 
     def _can_open(self) -> bool:
-        """Whether all visitors could have what they need to ask, at once."""
-        self.let_go()
+        """Whether all request slots could open the files that they need, at the same time."""
+        self.release_descriptors()
         self.files.places.let_go()
         return pauses.can_open(self._descriptors)
 
     def check_descriptors(self) -> None:
-        """Go no further if this process can open no files: then it is no fault of a page that it could not be had.
+        """Pause and raise Stopped if this process is out of file descriptors: then the page is not to blame.
 
-        Others may have closed some in the meantime, so more than one must be left.
+        Other slots may have closed some since the failure, so enough for all slots must be free.
         """
         if not pauses.can_open(self._descriptors):
-            why = "too many files are open to ask anybody; raise `ulimit -n`, or run with fewer --concurrency"
-            self.wait_for(Want(FILES, why, self._can_open))
+            reason = "too many open files to send requests; raise `ulimit -n`, or lower --concurrency"
+            self.pause(Pause(DESCRIPTORS, reason, self._can_open))
             raise Stopped
 
     def fail(self, error: StoreError) -> None:
-        """The store cannot go on: end, and say why."""
+        """End this worker because of an error of the store that does not pass."""
         self.error = self.error or error
         self.outcome = self.outcome or STOPPED
 
     def count(self, name: str, more: int = 1) -> None:
-        """Add to a counter that the supervisor sees."""
+        """Add to a counter on the scoreboard."""
         with self.table.lock:
             self._counters[name] += more
             self.scoreboard.set(self.row, name, self._base[name] + self._counters[name])
 
-    # ---- for the housekeeper
+    # ---- for upkeep
 
     def flush(self) -> None:
-        """6 and 7 for a group of pages: links to their shards, all of it to the disk, then the records' names."""
-        with self._settling:
+        """6 and 7 for a group of pages: hand over their links, sync, then publish the records."""
+        with self._done_lock:
             done, self._done, self._first_done = self._done, [], 0.0
             self._full.clear()
         drafts: list[Draft] = []
         try:
-            self._bring_nearer()
-            self._share_out(lambda item: drafts.append(self._draft_record(item)), done)
+            self._update_depths()
+            self._map_in_parts(lambda item: drafts.append(self._draft_record(item)), done)
             self.frontier.flush({f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]})
-            self._share_out(self.files.publish, drafts)
+            self._map_in_parts(self.files.publish, drafts)
         except StoreError:
             for draft in drafts:
                 self.files.discard(draft)
-            with self._settling:
+            with self._done_lock:
                 self._done = done + self._done
             raise
         self.scoreboard.set(self.row, "sent", self.frontier.sent)
-        self._settle(done)
+        self._mark_done(done)
         if done:
             self.shards.trace.note(self.counters())
-        with self._taking:  # or it would hide the page that a visitor has just announced there
+        with self._taking:  # else it could hide a page that a slot has just announced there
             self._show_in_flight()
-        self._tell()
-        with self._news:
+        self._wake_one()
+        with self._work:
             self._clock.notify()
 
-    def _share_out(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Call for each item, some at a time: a mount answers a few requests in the time of one."""
+    def _map_in_parts(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Call for each item, a few concurrently, because each operation on a mount has latency."""
         items = list(items)
-        parts = in_parts(items, -(-len(items) // AT_ONCE) or 1)
+        parts = in_parts(items, -(-len(items) // FLUSH_PARTS) or 1)
         return [result for some in self._pool.map(lambda part: list(map(call, part)), parts) for result in some]
 
     def _draft_record(self, item: Done) -> Draft:
         return self.store.draft_record(item.task.url, to_json(item.record))
 
-    def _settle(self, done: list[Done]) -> None:
+    def _mark_done(self, done: list[Done]) -> None:
         with self.table.lock:
             self._unsynced.update(f"links/{urls.host(item.task.url)}" for item in done)
         pages = [item for item in done if item.record["sha224"]]
@@ -353,8 +347,8 @@ class Desk:
             facts = {"event": "page", "url": url, "status": status, "links": len(item.record["links"])}
             log.debug("%s %s", status, url, extra=facts)
 
-    def _bring_nearer(self) -> None:
-        """With a depth limit, a page that turns out to be nearer to a seed hands its links over again."""
+    def _update_depths(self) -> None:
+        """With a depth limit, hand over again the links of pages that turned out to be nearer to a seed."""
         while self.table.nearer:
             task, batch = self.table.nearer[0]
             record = self.store.record(task.url)
@@ -366,23 +360,23 @@ class Desk:
             self.table.drop_nearer(batch)
 
     def sync_records(self) -> None:
-        """A batch goes only after the receipts of its URLs are on the disk."""
+        """Sync new records and failure records: a batch may be removed only after those of its URLs are on disk."""
         with self.table.lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
-            self.files.settle(unsynced, self._share_out)
+            self.files.settle(unsynced, self._map_in_parts)
         except StoreError:
             with self.table.lock:
                 self._unsynced |= unsynced
             raise
 
     def counters(self, afresh: bool = False) -> dict[str, Any]:
-        """What this worker has done and what it has before it, for `workers/`."""
+        """Return this worker's counters and state, for `workers/`."""
         with self.table.lock:
-            refusals, pages = dict(self._refusals), self._counters["pages"]
+            failures, pages = dict(self._failures), self._counters["pages"]
             rate = self._rate.note(pages, time.monotonic())
             minutes = self._minutes.note((pages, self.table.waiting), time.monotonic())
-        survey = self.survey.facts(next(iter(self._wants), PAUSE if self.paused else TURN), afresh)
+        survey = self.survey.facts(next(iter(self._pauses), PAUSE if self.paused else TURN), afresh)
         self.scoreboard.set(self.row, "waiting", self.table.waiting)
         self.scoreboard.set(self.row, "hosts", survey["hosts"])
         return {
@@ -393,15 +387,15 @@ class Desk:
             "started": utc(self._born),
             "when": utc(time.time()),
             **{name: self._counters[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
-            "refusals": refusals,
+            "reasons": failures,
             "rate": rate,
             "waiting": self.table.waiting,
             "in_flight": self.table.taken,
-            "cut": self.table.cut,
+            "skipped": self.table.cut,
             "traps": dict(self.seeds.cut),
             "shards": len(self.frontier.owned),
-            "wants": {kind: want.sentence for kind, want in list(self._wants.items())},
-            "unheeded": self.scoreboard.unheeded,
+            "blocked": {kind: pause.reason for kind, pause in list(self._pauses.items())},
+            "ignored_settings": self.scoreboard.ignored_settings,
             "minutes": minutes,
             **survey,
         }

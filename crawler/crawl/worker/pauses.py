@@ -1,4 +1,4 @@
-"""What a worker must have before it asks hosts: a store that answers, room in it, and files that it may open."""
+"""What a worker needs before it sends requests: a store that responds, free space in it, and file descriptors."""
 
 from __future__ import annotations
 
@@ -9,68 +9,65 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from crawler import settings as config
 from crawler.fetch.request import KEPT
-from crawler.settings import Settings
+from crawler.settings import Settings, show
 from crawler.store.mount import TOO_MANY, Files
 
-STANDING = 56  # files that a worker has open whoever is asked: its own, and for moments those of a flush
-PLACES = 512  # folders that are kept open at most: with more hosts than that at a time, few would be met again
-MORE = 1.25  # times what is set must be free before a machine goes on: else it would go back and forth
+BASE_FILES = 56  # files that a worker has open besides its requests: its own, and those of a flush
+MAX_OPEN_FOLDERS = 512  # folders kept open at most: with more active hosts than that, few would be used again
+RESUME_FACTOR = 1.25  # this much more than the minimum must be free before a paused machine resumes
 
 
 @dataclass(slots=True)
-class Want:
-    """Something that must come before hosts are asked again; `kind` is one of `slate.WANTS`."""
+class Pause:
+    """A reason to send no requests; `kind` is one of `scoreboard.PAUSES`."""
 
     kind: str
-    sentence: str
-    is_met: Callable[[], bool]
-    stuck_since: float | None = None  # since when something could not be read or written for want of it
-    seen: float = field(default_factory=time.monotonic)  # when it was last found wanting
+    reason: str
+    is_over: Callable[[], bool]
+    blocked_since: float | None = None  # since when a read or write of the store has failed because of it
+    checked: float = field(default_factory=time.monotonic)
 
 
 def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
-    """What the store has less of than is set, as a sentence; empty if nothing is short."""
+    """Return what the store has less of than `min_free` or `min_inodes` says; empty if there is enough."""
     free, inodes = files.free()
     if free < settings.min_free * times:
-        left, name, until = (
-            f"only {free / (1 << 20):,.1f}M are",
-            "min_free",
-            f"{settings.min_free * MORE / (1 << 20):,.1f}M",
-        )
+        left, name = f"{free / (1 << 20):,.1f}M", "min_free"
+        needed = f"{settings.min_free * RESUME_FACTOR / (1 << 20):,.1f}M"
     elif inodes < settings.min_inodes * times:
-        left, name, until = f"only {inodes:,} inodes are", "min_inodes", f"{settings.min_inodes * MORE:,.0f}"
+        left, name = f"{inodes:,} inodes", "min_inodes"
+        needed = f"{settings.min_inodes * RESUME_FACTOR:,.0f}"
     else:
         return ""
     return (
-        f"{left} free in {files.root} ({name} is {config.show(getattr(settings, name))}); make room, and it goes on "
-        f"by itself when there are {until} (to go on with less, lower {name} in crawl.yaml)"
+        f"only {left} free in {files.root} ({name} is {show(getattr(settings, name))}); waiting for space: resumes at "
+        f"{needed} (to resume with less, lower {name} in crawl.yaml)"
     )
 
 
 def files_for(threads: int) -> int:
-    """How many files visitors may open at once: their sockets, and what curl and the resolver take for a while."""
+    """Return how many files concurrent requests may open: sockets, and what curl and the resolver need."""
     return 3 * threads + 8
 
 
-def places_for(threads: int) -> int:
-    """How many folders a worker may keep open: half of the files that nobody else needs."""
-    return min(_spare(threads) // 2, PLACES)
+def folders_for(threads: int) -> int:
+    """Return how many folders a worker may keep open: half of the spare file descriptors."""
+    return min(_spare(threads) // 2, MAX_OPEN_FOLDERS)
 
 
 def connections_for(threads: int) -> int:
-    """How many connections a worker may keep open: the other half, and one in any case."""
+    """Return how many connections a worker may keep open: the other half, but at least one."""
     return max(min(_spare(threads) // 2, KEPT), 1)
 
 
 def _spare(threads: int) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - STANDING - files_for(threads), 0)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - BASE_FILES - files_for(threads), 0)
 
 
 def can_open(count: int) -> bool:
-    """Whether this process may open so many files more; they are opened all at once, and closed again."""
+    """Whether this process can open this many more files; tries it, and closes them again."""
     opened: list[int] = []
     try:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""A host's pace: when it may be asked next. Pure arithmetic, with the clock and the dice passed in."""
+"""A host's pace: when it may be requested next. Pure arithmetic; the clock and the randomness are passed in."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from crawler.web import reasons
 from crawler.web.page import Failure, Fetched
 
 STRAINED = frozenset({"http-429", "http-503", "timeout", "connect"})
-LEAST = 0.1  # what is doubled where there is no delay
-LONGEST = 3600.0
-EASE = 0.25  # how much of a doubling one good answer takes back
-FAILED = 0.5  # and how much any other failure that may pass adds: one page may fail alone, but not again and again
+MIN_BACKOFF = 0.1  # seconds that are doubled where there is no delay
+MAX_BACKOFF = 3600.0  # seconds
+RECOVERY = 0.25  # how much of a doubling one good response takes back
+MILD_STRAIN = 0.5  # what any other temporary failure adds: one page may fail alone, but not many in a row
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How strained a host is, and when it may be asked next."""
+    """How strained a host is, and when it may be requested next."""
 
     strain: float
     due: float
 
 
-def next_pace(strain: float, answer: Fetched | Failure, delay: float, now: float, dice: float) -> Pace:
-    """The pace after an answer: `delay` from its end, doubled for each sign of strain, or what Retry-After says.
+def next_pace(strain: float, response: Fetched | Failure, delay: float, now: float, dice: float) -> Pace:
+    """Return the pace after a response: `delay` from its end, doubled for each sign of strain, or Retry-After.
 
-    `dice` is a number from 0 to 1 that keeps machines from asking in step.
+    `dice` is a random number from 0 to 1 that keeps machines from requesting in step.
     """
-    first = max(delay, LEAST)
-    # Not more than leads to the longest wait: a host that is well again must not need hours to show it.
-    most = max(math.log2(LONGEST / first), 0.0)
-    strain = min(max(strain + _strain_of(answer), 0.0), most)
-    wait = first * 2**strain * (1 + dice / 4) if strain else delay
-    if isinstance(answer, Failure) and answer.retry_after:
-        wait = max(wait, answer.retry_after)
+    first = max(delay, MIN_BACKOFF)
+    # Capped at the longest wait: a host that has recovered must not need hours to be back at its pace.
+    most = max(math.log2(MAX_BACKOFF / first), 0.0)
+    strain = min(max(strain + _strain_of(response), 0.0), most)
+    wait = min(first * 2**strain, MAX_BACKOFF) * (1 + dice / 4) if strain else delay
+    if isinstance(response, Failure) and response.retry_after:
+        wait = max(wait, response.retry_after)
     return Pace(strain, now + wait)
 
 
-def _strain_of(answer: Fetched | Failure) -> float:
-    """How much an answer adds to a host's strain: a doubling for a sign of it, and less than nothing if all is well."""
-    if isinstance(answer, Fetched) or not reasons.look_up(answer.reason).retry:
-        return -EASE
-    return 1.0 if answer.reason in STRAINED else FAILED
+def _strain_of(response: Fetched | Failure) -> float:
+    """Return what a response adds to a host's strain: 1 is a doubling; a good response lowers it."""
+    if isinstance(response, Fetched) or not reasons.look_up(response.reason).retry:
+        return -RECOVERY
+    return 1.0 if response.reason in STRAINED else MILD_STRAIN
 
 
-def retry_after(attempt: int, first: float, wanted: float | None, dice: float) -> float:
-    """Seconds until a URL is asked again after its (attempt + 1)-th failure."""
-    return float(max(first * 2**attempt * (1 + dice / 4), wanted or 0.0))
+def retry_after(attempt: int, first: float, header: float | None, dice: float) -> float:
+    """Return the seconds until a URL is retried after its (attempt + 1)-th failure."""
+    return float(max(first * 2**attempt * (1 + dice / 4), header or 0.0))

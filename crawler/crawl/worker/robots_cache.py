@@ -1,10 +1,10 @@
-"""What each host allows: its robots.txt, asked for in the turn of one of its URLs and remembered for a day.
+"""What each host allows: its robots.txt, requested in the turn of one of its URLs and cached for a day.
 
-By RFC 9309: 2xx is read, a redirect is followed (five at most), 4xx means that there are no rules, and 5xx or no answer
-means hands off and try again later. 408 and 429 ask us to come again, and so they count with the latter.
+By RFC 9309: 2xx is parsed, a redirect is followed (five at most), and 4xx means that there are no rules. On 5xx or no
+response the host is skipped and retried on the normal schedule; so are 408 and 429.
 
-A redirect to another host is an *errand*: a waiting URL that the owner of that host asks for in its turn, so that no
-host is ever asked outside its own pace. What it brings is left in robots/<host>, where we look for it.
+A redirect to another host becomes a *robots task*, which the owner of that host requests in its turn, so that no host
+is ever requested outside its own pace. The result is stored in robots/<host>, where we look for it.
 """
 
 from __future__ import annotations
@@ -18,116 +18,115 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from crawler import settings as config
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.desk import Desk
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.frontier.task import Task, count, extend
+from crawler.settings import Settings, delay_for
 from crawler.store.records import from_utc
 from crawler.store.store import Robots
 from crawler.web import reasons, urls
 from crawler.web.page import REDIRECTS, Failure, Fetched
 from crawler.web.robots import Rules
 
-REMEMBERED = 2000  # hosts whose rules are kept in memory
-UNDER_WAY = 50_000  # hosts whose robots.txt is being looked for: who forgets one asks it again
-HEAVY = 128 << 20  # bytes that they may take together
-AGE = 24 * 3600.0
+MAX_CACHED = 2000  # hosts whose rules are kept in memory
+MAX_CACHED_BYTES = 128 << 20  # that these rules may take
+MAX_PENDING = 50_000  # hosts whose robots.txt is being requested; one that is forgotten is requested again
+MAX_AGE = 24 * 3600.0  # seconds
 HOUR = 3600.0
-HOPS = 5  # redirects of a robots.txt that are followed
-UNREACHABLE = 503  # what is noted of a robots.txt on another host that could not be had
-ROBOTS = "robots.txt:"  # how a refusal's detail begins that is for want of one
-FREELY = Rules(b"", "*")
+MAX_REDIRECTS = 5  # of a robots.txt that are followed
+UNREACHABLE = 503  # the status stored for a robots.txt on another host that could not be fetched
+DETAIL = "robots.txt:"  # starts the detail of failures that are due to a missing robots.txt
+ALLOW_ALL = Rules(b"", "*")
 Noted = TypeVar("Noted")
 
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """The rules of a host that is given up: nothing may be asked, for this reason."""
+    """The rules of a host whose robots.txt cannot be fetched: nothing may be requested."""
 
     failure: Failure
     delay = 0.0
     weight = 0
 
     def allow(self, url: str) -> bool:
-        """Whether we may ask this URL: no."""
+        """Whether we may request this URL: no."""
         return False
 
     def why_not(self, url: str) -> Failure:
-        """Why a URL of this host is refused."""
+        """Return the failure for a URL of this host."""
         return replace(self.failure, url=url)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a host's robots.txt has led us so far."""
+    """How far the request for a host's robots.txt has come, after redirects."""
 
-    url: str  # to be asked next
-    hops: int = 0
-    sent: float = 0.0  # when another host was sent for it (monotonic)
+    url: str  # to be requested next
+    via: str = ""  # the redirects on this host that led to it
+    sent: float = 0.0  # when a robots task for another host was handed over (monotonic)
 
     def wait(self, now: float) -> float:
-        """Seconds until we look again for what an errand brings: seldom, when it takes long."""
+        """Return the seconds until we check again for the result of a robots task; 0 after an hour: start over."""
         waited = now - self.sent
         return max(1.0, min(waited / 4, 60.0)) if waited < HOUR else 0.0
 
 
 class RobotsCache:
-    """The rules of the hosts that a worker asks, and how it comes by them."""
+    """The rules of the hosts that a worker requests."""
 
     def __init__(self, desk: Desk, seeds: Seeds, get: Callable[[str], Fetched | Failure]) -> None:
         self.desk, self.store, self.frontier, self.seeds = desk, desk.store, desk.frontier, seeds
-        self._get = get  # asks for a robots.txt
+        self._get = get  # requests a robots.txt
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._steps: OrderedDict[str, Step] = OrderedDict()
         self._weight = 0
-        self._failed: OrderedDict[str, int] = OrderedDict()  # how often a host's robots.txt could not be had
+        self._failed: OrderedDict[str, int] = OrderedDict()  # failed requests for a host's robots.txt
         self._lock = threading.Lock()
 
     @property
     def settings(self) -> Settings:
-        """The settings as they are now."""
+        """The current settings."""
         return self.desk.settings
 
     def of(self, task: Task) -> Rules | Down | None:
-        """The rules of a URL's host; None if its robots.txt is to be asked for first."""
+        """Return the rules for a URL's host; None if its robots.txt must be requested first."""
         if not self.settings.robots:
-            return FREELY
+            return ALLOW_ALL
         host = urls.host(task.url)
         with self._lock:
             rules, read = self._rules.get(host, (None, 0.0))
-            is_under_way = host in self._steps
-        if rules is not None and time.time() - read <= AGE:
+            is_pending = host in self._steps
+        if rules is not None and time.time() - read <= MAX_AGE:
             return rules
-        return None if is_under_way else self._look_up(task, host)
+        return None if is_pending else self._look_up(task, host)
 
     def _look_up(self, task: Task, host: str) -> Rules | Down | None:
         stored = self._stored(host)
-        return self._remember(task, host, stored) if stored else None
+        return self._cache(task, host, stored) if stored else None
 
     def _stored(self, host: str) -> Robots | None:
-        """A host's robots.txt as the store has it, if it is not too old to go by."""
+        """Return a host's robots.txt from the store, if it is not too old."""
         stored = self.desk.retry_until_store_answers(self.store.robots, host)
-        if stored is None or stored.status in REDIRECTS or time.time() - stored.read > AGE:
+        if stored is None or stored.status in REDIRECTS or time.time() - stored.read > MAX_AGE:
             return None
         return stored
 
     def known(self, host: str) -> Rules | Down | None:
-        """The rules of a host without asking it; so many others may have come by that they are not in memory."""
+        """Return a host's rules from memory or the store, without a request."""
         with self._lock:
             rules = self._rules.get(host, (None, 0.0))[0]
         stored = self._stored(host) if rules is None and self.settings.robots else None
         return self._read(f"http://{host}/", stored) if stored else rules
 
-    def is_sought(self, host: str) -> bool:
-        """Whether a host's robots.txt was asked for and could not be had yet."""
+    def is_pending(self, host: str) -> bool:
+        """Whether a host's robots.txt was requested and is not there yet."""
         return host in self._steps or host in self._failed
 
-    def ask(self, task: Task) -> Fetched | Failure | float:
-        """Ask for robots.txt, or where it has led, in the turn of a URL; or seconds to wait until an errand is done.
+    def request(self, task: Task) -> Fetched | Failure | float:
+        """Request robots.txt, or its redirect target, in a URL's turn; or return seconds to wait for a robots task.
 
-        A failure is the URL's too: no answer, no page. Unless there is an old copy, which is better than none.
+        A failure is the URL's failure too, unless an old copy of robots.txt can be used.
         """
         host = urls.host(task.url)
         home = urls.normalize("/robots.txt", urls.bare(task.url)) or task.url
@@ -135,45 +134,45 @@ class RobotsCache:
             step = self._steps.get(host, Step(home))
         if step.sent:
             rules = self._look_up(task, host)
-            wait = config.delay_for(self.settings, host, rules.delay) if rules else step.wait(time.monotonic())
+            wait = delay_for(self.settings, host, rules.delay) if rules else step.wait(time.monotonic())
             if rules or wait:
                 return wait
-        answer = self._get(home if step.sent else step.url)
-        if isinstance(answer, Fetched) and answer.location is not None:
-            step = replace(step, url=answer.url, hops=step.hops + 1)
-            return self._go_on(task, host, step, answer)
-        return self._take(task, host, answer)
+        response = self._get(home if step.sent else step.url)
+        if isinstance(response, Fetched) and response.location is not None:
+            step = replace(step, url=response.url, via=extend(step.via, response.url))
+            return self._redirect(task, host, step, response)
+        return self._put(task, host, response)
 
-    def _go_on(self, task: Task, host: str, step: Step, answer: Fetched) -> Fetched | Failure:
-        """Follow a redirect: on the same host in its next turn, elsewhere by an errand."""
-        target = _target(answer.location or "", step.url, host)
-        if target is None or step.hops > HOPS:
-            return self._take(task, host, Fetched(answer.url, 404))  # it says no more than no file does
-        self.leave_a_trace(host, answer.status)
+    def _redirect(self, task: Task, host: str, step: Step, response: Fetched) -> Fetched | Failure:
+        """Follow a redirect: on the same host in its next turn, on another host by a robots task."""
+        target = _target(response.location or "", step.url, host)
+        if target is None or count(step.via) > MAX_REDIRECTS:
+            return self._put(task, host, Fetched(response.url, 404))  # as if there were no robots.txt
+        self.note_request(host, response.status)
         if urls.host(target) == host:
-            self._note(self._steps, host, Step(target, step.hops))
+            self._note(self._steps, host, Step(target, step.via))
         else:
-            self.frontier.hand_over([self._errand(task, target, host, step.hops)])
-            self._note(self._steps, host, replace(step, hops=0, sent=time.monotonic()))
-        return answer
+            self.frontier.hand_over([self._robots_task(task, target, host, step.via)])
+            self._note(self._steps, host, replace(step, via="", sent=time.monotonic()))
+        return response
 
-    def leave_a_trace(self, host: str, status: int = 302) -> None:
-        """Whoever has this host after us must see that it was asked, though there are no rules to show for it yet."""
+    def note_request(self, host: str, status: int = 302) -> None:
+        """Leave a note for the next owner of this host that it was requested, although there are no rules yet."""
         if self.desk.retry_until_store_answers(self.store.robots, host) is None:
             self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
 
-    def _errand(self, task: Task, target: str, host: str, hops: int) -> Task:
-        return Task(urls.as_robots_task(target, host, secrets.token_hex(4)), task.depth, hops=hops)
+    def _robots_task(self, task: Task, target: str, host: str, via: str) -> Task:
+        return Task(urls.as_robots_task(target, host, secrets.token_hex(4)), task.depth, via=via)
 
-    def deliver(self, task: Task, answer: Fetched | Failure) -> None:
-        """Leave what an errand brought in the other host's robots.txt; or send it on, if that is elsewhere again."""
+    def deliver(self, task: Task, response: Fetched | Failure) -> None:
+        """Store the result of a robots task for the other host; or follow one more redirect."""
         host = urls.robots_task_host(task.url) or ""
-        location = answer.location if isinstance(answer, Fetched) else None
+        location = response.location if isinstance(response, Fetched) else None
         target = _target(location, urls.bare(task.url), host) if location else None
-        if target and task.hops < HOPS:
-            self.frontier.hand_over([self._errand(task, target, host, task.hops + 1)])
+        if target and task.hops < MAX_REDIRECTS:
+            self.frontier.hand_over([self._robots_task(task, target, host, extend(task.via, task.url))])
         else:
-            found = Fetched(task.url, 404) if location else _without_rules(answer)
+            found = Fetched(task.url, 404) if location else _without_rules(response)
             self.desk.retry_until_store_answers(self.store.put_robots, host, self._found(host, found))
 
     def _found(self, host: str, found: Fetched | Failure) -> Robots:
@@ -182,48 +181,48 @@ class RobotsCache:
         return self._old_copy(host) or Robots(time.time(), UNREACHABLE, b"")
 
     def is_delivered(self, task: Task) -> bool:
-        """Whether what an errand is sent for is there: it may have been sent twice, by two owners or after an hour."""
+        """Whether the result of a robots task is there: a second task for the same file may have brought it."""
         return self._stored(urls.robots_task_host(task.url) or "") is not None
 
-    def _take(self, task: Task, host: str, answer: Fetched | Failure) -> Fetched | Failure:
-        found = _without_rules(answer)
+    def _put(self, task: Task, host: str, response: Fetched | Failure) -> Fetched | Failure:
+        found = _without_rules(response)
         if isinstance(found, Failure):
-            return self._no_answer(task, host, found)
+            return self._no_response(task, host, found)
         robots = Robots(time.time(), found.status, found.body)
         self.desk.retry_until_store_answers(self.store.put_robots, host, robots)
-        self._remember(task, host, robots)
+        self._cache(task, host, robots)
         return found
 
-    def _no_answer(self, task: Task, host: str, answer: Failure) -> Failure:
-        """After as many tries as a URL has, the host is given up: its other URLs are refused without asking.
+    def _no_response(self, task: Task, host: str, response: Failure) -> Failure:
+        """Retry as often as a URL; after that, the host's other URLs fail without a request.
 
-        Between them it is left alone for as long as a URL: each of its URLs would ask at once, and all be refused soon.
+        The host rests between the retries: else each of its URLs would retry at once, and all would soon fail.
         """
-        failure = Failure(task.url, answer.reason, f"{ROBOTS} {answer.detail}", answer.retry_after)
+        failure = Failure(task.url, response.reason, f"{DETAIL} {response.detail}", response.retry_after)
         old = self._old_copy(host)
         if old:
-            self._remember(task, host, old)
+            self._cache(task, host, old)
             return failure
         with self._lock:
             tries = self._failed.get(host, 0) + 1
         self._note(self._failed, host, tries)
-        if tries > self.settings.retries or not reasons.look_up(answer.reason).retry:
+        if tries > self.settings.retries or not reasons.look_up(response.reason).retry:
             self._note_rules(host, Down(failure), time.time())
             return failure
-        wait = politeness.retry_after(tries - 1, self.settings.retry_delay, answer.retry_after, random.random())
+        wait = politeness.retry_after(tries - 1, self.settings.retry_delay, response.retry_after, random.random())
         return replace(failure, retry_after=wait)
 
     def _old_copy(self, host: str) -> Robots | None:
-        """What there is to go by for an hour where no newer robots.txt can be had."""
+        """Return the stored robots.txt, to be used for an hour when no newer one can be fetched."""
         old = self.desk.retry_until_store_answers(self.store.robots, host)
         has_rules = old is not None and old.status < 500 and old.status not in REDIRECTS
-        return replace(old, read=time.time() - AGE + HOUR) if old and has_rules else None
+        return replace(old, read=time.time() - MAX_AGE + HOUR) if old and has_rules else None
 
-    def reconsider(self, host: str, refusal: dict[str, Any]) -> None:
-        """Go no longer by a robots.txt, or the want of one, by which a URL was refused that is to be asked again."""
-        if refusal.get("reason") != "robots" and not str(refusal.get("detail")).startswith(ROBOTS):
+    def reconsider(self, host: str, failure: dict[str, Any]) -> None:
+        """Forget the robots.txt, or the lack of one, that caused a failure record whose URL is retried."""
+        if failure.get("reason") != "robots" and not str(failure.get("detail")).startswith(DETAIL):
             return
-        until = from_utc(str(refusal.get("when"))) + 1.0  # it is written in whole seconds
+        until = from_utc(str(failure.get("when"))) + 1.0  # the record has whole seconds
         with self._lock:
             rules, read = self._rules.get(host, (None, 0.0))
             if rules is not None and read < until:
@@ -234,8 +233,8 @@ class RobotsCache:
         if stored and stored.read < until:
             self.desk.retry_until_store_answers(self.store.drop_robots, host)
 
-    def _remember(self, task: Task, host: str, robots: Robots) -> Rules | Down:
-        """Keep the rules of a host, and hand over the sitemaps that they name: each time, for a kill may have come."""
+    def _cache(self, task: Task, host: str, robots: Robots) -> Rules | Down:
+        """Cache a host's rules and hand over its sitemaps, each time: a kill may have lost them."""
         rules = self._read(task.url, robots)
         if isinstance(rules, Rules):
             self.frontier.hand_over(self.seeds.sitemaps(rules.sitemaps, host, task.depth + 1))
@@ -247,7 +246,7 @@ class RobotsCache:
 
     def _read(self, url: str, robots: Robots) -> Rules | Down:
         if robots.status >= 500:
-            return Down(Failure(url, f"http-{robots.status}", f"{ROBOTS} on another host"))
+            return Down(Failure(url, f"http-{robots.status}", f"{DETAIL} on another host"))
         return Rules(robots.body, self.settings.user_agent)
 
     def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:
@@ -255,27 +254,27 @@ class RobotsCache:
             old = self._rules.pop(host, None)
             self._rules[host] = rules, read
             self._weight += rules.weight - (old[0].weight if old else 0)
-            while len(self._rules) > REMEMBERED or (self._weight > HEAVY and len(self._rules) > 1):
+            while len(self._rules) > MAX_CACHED or (self._weight > MAX_CACHED_BYTES and len(self._rules) > 1):
                 self._weight -= self._rules.popitem(last=False)[1][0].weight
 
     def _note(self, notes: OrderedDict[str, Noted], host: str, noted: Noted) -> None:
         with self._lock:
             notes[host] = noted
             notes.move_to_end(host)
-            if len(notes) > UNDER_WAY:
+            if len(notes) > MAX_PENDING:
                 notes.popitem(last=False)
 
 
 def _target(location: str, base: str, host: str) -> str | None:
-    """Where a redirect of a host's robots.txt leads; None where no errand could be sent: its line would be too long."""
+    """Return where a redirect of a robots.txt leads; None if the robots task would be too long for a batch."""
     target = urls.normalize(location, base, ())
     return target if target and urls.is_safe(urls.as_robots_task(target, host, "0" * 8)) else None
 
 
-def _without_rules(answer: Fetched | Failure) -> Fetched | Failure:
-    """What was answered to robots.txt: where nothing is there for us, a page without rules."""
-    if isinstance(answer, Fetched) or reasons.look_up(answer.reason).retry:
-        return answer
-    if answer.reason.startswith("http-4"):
-        return Fetched(answer.url, int(answer.reason.removeprefix("http-")))
-    return Fetched(answer.url, 404) if answer.reason == "bad-redirect" else answer
+def _without_rules(response: Fetched | Failure) -> Fetched | Failure:
+    """Return the response to a robots.txt request, with 4xx as a page without rules."""
+    if isinstance(response, Fetched) or reasons.look_up(response.reason).retry:
+        return response
+    if response.reason.startswith("http-4"):
+        return Fetched(response.url, int(response.reason.removeprefix("http-")))
+    return Fetched(response.url, 404) if response.reason == "bad-redirect" else response

@@ -1,4 +1,4 @@
-"""A worker's housekeeping: flush, inbox, pulse, fair share, and when to end."""
+"""A worker's upkeep: flushes, inboxes, heartbeat, its share of the shards, and when to end."""
 
 from __future__ import annotations
 
@@ -7,54 +7,53 @@ import threading
 import time
 from contextlib import suppress
 
-from crawler import settings as config
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import ROOM, TOLD, Scoreboard
+from crawler.crawl.scoreboard import OPERATOR_STOP, SPACE, Scoreboard
 from crawler.crawl.worker import pauses
-from crawler.crawl.worker.desk import LIMIT, MARKED_DEAD, OVER, RETRY, STOPPED, Desk, Stopped
-from crawler.crawl.worker.pauses import Want
+from crawler.crawl.worker.desk import LIMIT, MARKED_DEAD, OVER, STOPPED, STORE_RETRY_INTERVAL, Desk, Stopped
+from crawler.crawl.worker.pauses import Pause
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.control import PAUSE, STOP
 from crawler.fleet.heartbeats import ALL, read_counters
 from crawler.frontier.scope import Seeds
-from crawler.settings import Settings
+from crawler.settings import Settings, parse
 from crawler.store.store import Store
 
-LEISURE = 1.0  # seconds that a page waits for others to be flushed with while all workers are busy
-QUICK = 0.2  # the same while one is idle, and between looks for what a neighbour has left
-ENDING = 0.05  # seconds between looks, and between beats, when the end is near
-STEP = 0.02  # seconds between two thoughts of whether something is due
-SELDOM = 4  # looks at the other workers for one into all inboxes
-TIDY = 5.0
-GRACE = 5.0  # seconds that a worker which is told to stop waits for a store that is away or full
+FLUSH_INTERVAL = 1.0  # seconds that a page waits to be flushed with others while all workers are busy
+IDLE_FLUSH_INTERVAL = 0.2  # the same while a worker is idle; also between checks for batches from this machine
+END_INTERVAL = 0.05  # seconds between polls, and between heartbeats, when the end is near
+ROUND_INTERVAL = 0.02  # seconds
+FULL_POLL_EVERY = 4  # polls of our first inbox for one of all inboxes
+TIDY_INTERVAL = 5.0  # seconds
+STOP_TIMEOUT = 5.0  # seconds that a stopping worker waits for a store that is away or full
 
 
-class House(Desk):
-    """A desk and all that goes on behind it: one thread keeps house, another shows the pulse."""
+class Upkeep(Desk):
+    """A Desk and its background work: one thread runs the rounds, another the heartbeat."""
 
     def __init__(
         self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
     ) -> None:
         super().__init__(store, settings, seeds, scoreboard, row, machine)
-        self._leaving: set[int] = set()
-        self._looked = self._listened = self._next_measure = 0.0
-        self._heard = 0
-        self._next_tidy = time.monotonic() + TIDY
-        self._looks = 0
-        self._vouched, self._thorough = -1, False
+        self._releasing: set[int] = set()
+        self._polled = self._neighbours_polled = self._next_space_check = 0.0
+        self._sent_seen = 0
+        self._next_tidy = time.monotonic() + TIDY_INTERVAL
+        self._polls = 0
+        self._polled_idle_at, self._polled_all = -1, False  # heartbeat of the last idle poll; was it of all inboxes
         self._parent = os.getppid()
-        self._edition = 0  # of the settings that our supervisor hands out
+        self._edition = 0  # of the settings that the supervisor publishes
 
-    # ---- the housekeeper
+    # ---- the rounds
 
-    def keep(self) -> None:
-        """Keep house until the end, then leave it in good order."""
+    def run(self) -> None:
+        """Run until the end of this worker, then hand everything back."""
         try:
             self.retry_until_store_answers(self.seeds.refresh)
             self.retry_until_store_answers(self._count_elsewhere)
             self.retry_until_store_answers(self.shards.beat, self.counters(), "")
-            self._heed()
-            self.retry_until_store_answers(self._look_for_room)
+            self._obey_operator()
+            self.retry_until_store_answers(self._check_space)
         except Stopped:
             self.closed = True
             return
@@ -66,7 +65,7 @@ class House(Desk):
             try:
                 self._round()
             except (StoreAway, DiskFull) as error:
-                self._bear(error)
+                self._pause_for(error)
             except StoreError as error:
                 self.fail(error)
         self.closed = True
@@ -76,203 +75,203 @@ class House(Desk):
 
     def _round(self) -> None:
         if os.getppid() != self._parent:
-            os._exit(1)  # our supervisor is gone; where the kernel does not see to it, we do
+            os._exit(1)  # the supervisor is gone, and the kernel has not killed us
         if self.scoreboard.edition != self._edition:
-            self._adopt()
+            self._apply_settings()
         self._flush_if_due()
         now = time.monotonic()
-        if now - self._looked > self._wait_before_look() and not self.outcome:
-            self._look()
-            self._looked = time.monotonic()
-        self._listen(now)
+        if now - self._polled > self._poll_interval() and not self.outcome:
+            self._poll()
+            self._polled = time.monotonic()
+        self._poll_neighbours(now)
         self.frontier.read_on()
         if now >= self._next_tidy:
             done = self._tidy()
-            self._next_tidy = time.monotonic() + TIDY if done else 0.0
-        self._go_on()
-        self._full.wait(STEP)
+            self._next_tidy = time.monotonic() + TIDY_INTERVAL if done else 0.0
+        self._end_pauses()
+        self._full.wait(ROUND_INTERVAL)
 
-    def _adopt(self) -> None:
-        """Go by the settings that our supervisor hands out: crawl.yaml was edited."""
-        handed = self.scoreboard.handed_out()
-        if handed is None:
+    def _apply_settings(self) -> None:
+        """Apply the settings that the supervisor publishes after an edit of crawl.yaml."""
+        published = self.scoreboard.published_settings()
+        if published is None:
             return
-        edition, text = handed
-        self.settings = Settings(**config.parse(text, "crawl.yaml"))
+        edition, text = published
+        self.settings = Settings(**parse(text, "crawl.yaml"))
         self.seeds.adopt(self.settings)
         self.frontier.adopt(self.settings)
         self.survey.adopt(self.settings)
         self._count_elsewhere()
         self._edition = edition
 
-    def _wait_before_look(self) -> float:
-        """Idle workers look more often when all are idle, because then the end is near."""
+    def _poll_interval(self) -> float:
+        """Return the seconds between polls; idle workers poll more often when all are idle, because the end is near."""
         if not self._is_idle():
             return self.settings.heartbeat
-        return ENDING if self._near_the_end() else self.settings.heartbeat
+        return END_INTERVAL if self._near_the_end() else self.settings.heartbeat
 
-    def _listen(self, now: float) -> None:
-        """If little waits, look at once for what another worker of this machine has left, perhaps for us."""
+    def _poll_neighbours(self, now: float) -> None:
+        """If few tasks wait, read our inbox at once after another worker of this machine has handed tasks over."""
         sent = self.scoreboard.total("sent") - self.scoreboard.get(self.row, "sent")
-        is_hungry = self.table.waiting < 2 * self.threads
-        if sent != self._heard and is_hungry and now - self._listened > QUICK and not self.outcome:
-            self._heard, self._listened = sent, now
+        is_due = now - self._neighbours_polled > IDLE_FLUSH_INTERVAL and not self.outcome
+        if sent != self._sent_seen and is_due and self.table.waiting < 2 * self.threads:
+            self._sent_seen, self._neighbours_polled = sent, now
             self.frontier.read_inboxes(sorted(self.frontier.owned)[:1], fresh=True)
 
     def _flush_if_due(self) -> None:
-        lot = QUICK if self.shards.any_idle() else LEISURE
-        old = time.monotonic() - self._first_done > lot
-        # Where nothing else is known, the links of the page that waits are all that there may be to do.
+        interval = IDLE_FLUSH_INTERVAL if self.shards.any_idle() else FLUSH_INTERVAL
+        old = time.monotonic() - self._first_done > interval
+        # If nothing else waits, the links of these pages may be all there is to do.
         last = bool(self._done) and self.table.waiting <= len(self._done)
         if self._full.is_set() or last or self.outcome or self.scoreboard.draining or (old and self._is_unflushed()):
             self.flush()
 
-    def _look(self) -> None:
-        """Look into the inboxes and at the other workers."""
+    def _poll(self) -> None:
+        """Read the inboxes, and take or release shards."""
         beat = self.shards.heartbeat.beat
         idle = self._is_idle()
         thorough = idle and self.shards.all_idle()
         self._read_inboxes(idle, thorough)
         self._balance()
         if idle and self._is_idle():
-            self._vouched, self._thorough = beat, thorough
+            self._polled_idle_at, self._polled_all = beat, thorough
 
     def _read_inboxes(self, idle: bool, thorough: bool) -> None:
-        """Others leave what is for us in our first shard's folder: the rest is looked into now and then.
+        """Read our first shard's inbox, which others write to; the rest only now and then.
 
-        When all are idle, each look is into all of them, for it decides on the end.
+        When all workers are idle, each poll reads all of them, because it decides whether the crawl is over.
         """
-        self._looks += 1
+        self._polls += 1
         shards = sorted(self.frontier.owned)
         self.frontier.read_inboxes(shards[:1], fresh=True)
-        if thorough or self._looks % SELDOM == 0:
+        if thorough or self._polls % FULL_POLL_EVERY == 0:
             self.frontier.read_inboxes(shards[1:], fresh=idle)
 
     def _balance(self) -> None:
-        gained, unwanted = self.shards.balance(self.frontier.owned | self._leaving)
+        gained, unwanted = self.shards.balance(self.frontier.owned | self._releasing)
         if gained:
-            self._gain(gained)
-        new = set(unwanted) - self._leaving
+            self._acquire(gained)
+        new = set(unwanted) - self._releasing
         self.frontier.hold(new)
-        self._leaving |= new
+        self._releasing |= new
         self.frontier.inboxes = self.shards.inboxes
         if gained or new:
             log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(new))
-        self._give_back({shard for shard in self._leaving if not self.table.in_flight(shard)})
+        self._release({shard for shard in self._releasing if not self.table.in_flight(shard)})
 
-    def _gain(self, gained: dict[int, bool]) -> None:
-        """Shards are ours: know which hosts others have asked before any of their URLs can be taken."""
+    def _acquire(self, gained: dict[int, bool]) -> None:
+        """Own these shards; hosts that others have requested are known before any of their URLs can be taken."""
         inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
         self.frontier.own(gained, inherited, self.store.past())
         if inherited:
-            self._next_tidy = 0.0  # it is written anew at once
+            self._next_tidy = 0.0  # write what we inherited to batches of our own at once
 
-    def _give_back(self, shards: set[int]) -> None:
+    def _release(self, shards: set[int]) -> None:
         if not shards:
             return
         self.flush()
-        self._bring_nearer()
+        self._update_depths()
         self.sync_records()
         self.frontier.disown(shards, shards - self.shards.own_still(shards))
         for shard in shards:
             self.shards.release(shard)
-        self._leaving -= shards
+        self._releasing -= shards
 
     def _tidy(self) -> bool:
-        """Tidy all shards; False if there is more to do before, in a moment."""
-        self.look_around()
-        self.files.places.let_go()  # now and then: what a user has moved must not be held on to
+        """Tidy all shards; False if there is more to read first."""
+        self.check_cpu()
+        self.files.places.let_go()  # regularly: a user may have moved a folder that we keep open
         self.sync_records()
         self._count_elsewhere()
         return all(map(self.frontier.tidy, list(self.frontier.owned)))
 
     def _count_elsewhere(self) -> None:
-        """With a page limit, the pages of other machines and of earlier runs count too."""
+        """With max_pages, count the pages of other machines and of earlier runs too."""
         if self.settings.max_pages is not None:
             found = read_counters(self.files)
             self._elsewhere = sum(worker.get("pages", 0) for worker in found if worker.get("machine") != self.machine)
 
-    # ---- the pulse
+    # ---- the heartbeat
 
     def _heartbeat(self) -> None:
         last = time.monotonic()
         while not self.closed:
-            if time.monotonic() - last < self._rest_between_beats():
-                time.sleep(STEP)
+            if time.monotonic() - last < self._beat_interval():
+                time.sleep(ROUND_INTERVAL)
                 continue
             last = time.monotonic()
             try:
                 self._beat()
-                self._look_for_room()
+                self._check_space()
             except (StoreAway, DiskFull) as error:
-                log.debug("no pulse: %s", error)
+                log.debug("heartbeat not written: %s", error)
             except StoreError as error:
                 self.fail(error)
-            except Exception:  # noqa: BLE001 - without a pulse, this worker would neither work nor end
-                log.exception("a fault of the program in the pulse", extra={"event": "fault"})
+            except Exception:  # noqa: BLE001 - without a heartbeat, this worker would neither work nor end
+                log.exception("bug in the crawler: the heartbeat failed", extra={"event": "fault"})
 
-    def _rest_between_beats(self) -> float:
-        """A beat that says idle also says that the inboxes were looked into since the last one: it waits for that."""
+    def _beat_interval(self) -> float:
+        """Return the seconds between heartbeats; one that says idle also says that we polled since the last one."""
         if self.paused:
             return self.settings.heartbeat
-        if self._vouched != self.shards.heartbeat.beat:
+        if self._polled_idle_at != self.shards.heartbeat.beat:
             return max(self.settings.heartbeat, self.settings.dead_after / 4 if self._is_idle() else 0.0)
-        return ENDING if self._near_the_end() else self.settings.heartbeat
+        return END_INTERVAL if self._near_the_end() else self.settings.heartbeat
 
     def _near_the_end(self) -> bool:
-        """Whether we have yet to say that we are idle, or all have."""
+        """Whether our next heartbeat is the first to say idle, or all workers are idle."""
         if self.paused:
             return False
         return not self.shards.heartbeat.idle or self.shards.all_idle() or self._is_all_done_here()
 
     def _is_all_done_here(self) -> bool:
-        """Whether nothing waits on this machine and no other is at work: nobody needs a pulse to tell us."""
+        """Whether nothing waits on this machine and no other runs: then no heartbeat of others is needed."""
         return self.shards.crowd_at_work() == self.scoreboard.workers and not self.scoreboard.total("waiting")
 
     def _beat(self) -> None:
-        arrivals = self.table.arrivals  # before we look whether we are idle: what comes now must not be counted as done
-        vouched = self._vouched == self.shards.heartbeat.beat and self._is_idle()
-        mark = f"{arrivals}{ALL if self._thorough else ''}" if vouched else ""
+        arrivals = self.table.arrivals  # before the idle check: tasks that arrive after it must not count as done
+        is_idle = self._polled_idle_at == self.shards.heartbeat.beat and self._is_idle()
+        mark = f"{arrivals}{ALL if self._polled_all else ''}" if is_idle else ""
         if not self.shards.beat(self.counters(), mark):
-            log.warning("this worker was silent for too long and was replaced; it begins anew")
+            log.warning("this worker showed no heartbeat for too long and was declared dead; restarting it")
             self.outcome = MARKED_DEAD
             return
-        self._heed()
-        if vouched and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
+        self._obey_operator()
+        if is_idle and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
             self.outcome = self.outcome or OVER
 
-    def _heed(self) -> None:
-        """Do what operators say: their words are names among the pulses (see `control`)."""
+    def _obey_operator(self) -> None:
+        """Pause or stop if an operator says so; their commands are names among the heartbeats (see `fleet.control`)."""
         self.paused = PAUSE in self.shards.words
         self.scoreboard.set(self.row, "paused", int(self.paused))
         if self.machine + STOP in self.shards.words:
-            self.scoreboard.drain(TOLD)
+            self.scoreboard.drain(OPERATOR_STOP)
 
     def _is_idle(self) -> bool:
         """Nothing unread, waiting, in flight, queued or unflushed."""
-        return not (self.frontier.unread or self.table.waiting or self._leaving or self._is_unflushed())
+        return not (self.frontier.unread or self.table.waiting or self._releasing or self._is_unflushed())
 
     def _is_unflushed(self) -> bool:
         return bool(self._done or self.frontier.queued or self.table.nearer)
 
-    # ---- trouble and the end
+    # ---- pauses and the end
 
-    def _look_for_room(self) -> None:
-        """Stop asking while there is still room for pulses, batches and records."""
-        if ROOM not in self._wants and time.monotonic() >= self._next_measure:
-            self._next_measure = time.monotonic() + self.settings.heartbeat
-            sentence = pauses.shortage(self.files, self.settings)
-            if sentence:
-                self.wait_for(Want(ROOM, sentence, self._has_room))
+    def _check_space(self) -> None:
+        """Pause while there is still space for heartbeats, batches and records."""
+        if SPACE not in self._pauses and time.monotonic() >= self._next_space_check:
+            self._next_space_check = time.monotonic() + self.settings.heartbeat
+            reason = pauses.shortage(self.files, self.settings)
+            if reason:
+                self.pause(Pause(SPACE, reason, self._has_space))
 
-    def _go_on(self) -> None:
-        """See what has come of that which we wait for; what a visitor still fails at has not."""
-        for want in list(self._wants.values()):
-            if time.monotonic() - want.seen > 2 * RETRY:
-                want.seen = time.monotonic()
-                if want.is_met():
-                    self._wants.pop(want.kind)
-                    self.scoreboard.want(self.row, want.kind, "")
+    def _end_pauses(self) -> None:
+        """End the pauses that are over; one that a request slot ran into just now is not."""
+        for pause in list(self._pauses.values()):
+            if time.monotonic() - pause.checked > 2 * STORE_RETRY_INTERVAL:
+                pause.checked = time.monotonic()
+                if pause.is_over():
+                    self._pauses.pop(pause.kind)
+                    self.scoreboard.set_pause(self.row, pause.kind, "")
 
     def _may_leave(self) -> bool:
         now = time.monotonic()
@@ -282,8 +281,9 @@ class House(Desk):
             self.outcome = LIMIT
         if self.error or self.outcome in (OVER, MARKED_DEAD):
             return True
-        if self.outcome and any(want.stuck_since and now - want.stuck_since > GRACE for want in self._wants.values()):
-            return True  # it does not come back, or has no room: what is in flight stays in the frontier
+        blocked = [pause.blocked_since for pause in self._pauses.values() if pause.blocked_since]
+        if self.outcome and blocked and now - min(blocked) > STOP_TIMEOUT:
+            return True  # the store does not recover: what is in flight stays in the frontier
         return self.outcome is not None and not self.table.taken and not self._done
 
     def _limit_is_reached(self) -> bool:
@@ -291,14 +291,14 @@ class House(Desk):
         return limit is not None and self._elsewhere + self.scoreboard.total("pages") >= limit
 
     def _leave(self) -> None:
-        """Flush, tidy, give every shard back and say goodbye; what fails here is done by whoever comes next."""
+        """Flush, release all shards and write the last heartbeat; what fails here is done by the next owners."""
         with suppress(StoreError):
             self.flush()
         last = self.counters(afresh=True)
-        mine = self.frontier.owned | self._leaving
+        mine = self.frontier.owned | self._releasing
         try:
-            self._give_back(mine)
-        except StoreError:  # no room to sort it, say: whoever has its folders next hands on what is not for them
+            self._release(mine)
+        except StoreError:  # no space, say: the next owners hand on what is not for them
             with suppress(StoreError):
                 for shard in mine:
                     self.shards.release(shard)

@@ -1,13 +1,13 @@
-"""A worker: the life of a URL, walked by `threads` visitors, each a plain loop of blocking calls.
+"""A worker: the life of a URL, run by `threads` request slots, each a plain loop of blocking calls.
 
-1. `frontier.take` gives the next URL of a host of ours that is due.
-2. robots.txt allows it, or it is refused. (What crawl.yaml has come to exclude since it was found is left out before.)
-3. `fetcher.get` asks once.
-4. `parse.read` turns bytes into text, title and links.
-5. `store.put_html` keeps the text.
-6. `frontier.hand_over` gives the links in scope to their shards.
-7. `store.put_record` says that it is done. (6 and 7 are flushed for a group of pages by `housekeeping`.)
-8. `politeness` says when the host may be asked next.
+1. `frontier.take` gives the next task of a due host.
+2. robots.txt allows it, or it is excluded. (What an edit of crawl.yaml excludes is skipped before.)
+3. `fetcher.get` requests once: a page or a failure.
+4. `markup.read` turns bytes into text, title and links.
+5. `store.put_html`.
+6. `frontier.hand_over` of the links in scope.
+7. `store.put_record`: done. (6 and 7 are flushed for a group of pages by `upkeep`.)
+8. `politeness` says when the host may be requested next.
 """
 
 from __future__ import annotations
@@ -19,72 +19,68 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from crawler import settings as config
 from crawler.crawl.logs import log
 from crawler.crawl.worker import pauses, politeness
 from crawler.crawl.worker.desk import Done, Stopped
 from crawler.crawl.worker.robots_cache import RobotsCache
-from crawler.crawl.worker.upkeep import House
+from crawler.crawl.worker.upkeep import Upkeep
 from crawler.errors import StoreError
 from crawler.fetch.fetcher import Fetcher
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Host
-from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.frontier.task import BY_WAY_OF, Task, extend
+from crawler.settings import Settings, delay_for, fetch_options
 from crawler.store.records import build_record, mark_of
 from crawler.store.store import Store
 from crawler.web import markup, reasons, sitemap, urls
-from crawler.web.page import REDIRECTS, Failure, Fetched
+from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, token
-from crawler.web.sitemap import PRIORITY
 
-UNASKED = {"dns", "connect", "tls", "timeout"}  # what a request comes to that has no file descriptor
-LARGE = 100_000  # bytes of a body; the tree of one may take fifty times as many, so these are read one at a time
-NOT_YET = 1.0  # seconds until a folder that could not be seen is looked for again
-JUST_NOW = 3.0  # seconds in which a record is written after its links were handed over
-HOPS = 20  # redirects in a row: as many as browsers follow
+NO_DESCRIPTOR = {"dns", "connect", "tls", "timeout"}  # reasons that a lack of file descriptors may look like
+LARGE_BODY = 100_000  # bytes; parsing may take fifty times as much memory, so larger ones are read one at a time
+LISTING_RETRY = 1.0  # seconds until a host's folder that could not be listed is listed again
+MAX_REDIRECTS = 20  # in a row: as many as browsers follow
 
 
 class Worker:
-    """One process of a machine's pool: a full peer of every other worker on any machine."""
+    """One process of a machine; a peer of all workers on all machines."""
 
-    def __init__(self, store: Store, house: House, seeds: Seeds) -> None:
+    def __init__(self, store: Store, upkeep: Upkeep, seeds: Seeds) -> None:
         self.store = store
-        self.house = house
-        self.frontier = house.frontier
+        self.upkeep = upkeep
+        self.frontier = upkeep.frontier
         self.seeds = seeds
-        self.fetcher = Fetcher(replace(config.fetch_options(self.settings), kept=pauses.connections_for(house.threads)))
-        house.let_go = self.fetcher.close_idle
-        self.wants = wants(self.settings)
-        self.robots_cache = RobotsCache(house, seeds, self._get_robots)
-        house.survey.is_sought = self.robots_cache.is_sought
-        self._reading = threading.Lock()  # held by who reads a large page
+        self.fetcher = Fetcher(replace(fetch_options(self.settings), kept=pauses.connections_for(upkeep.threads)))
+        upkeep.release_descriptors = self.fetcher.close_idle
+        self.read_options = read_options(self.settings)
+        self.robots_cache = RobotsCache(upkeep, seeds, self._get_robots)
+        upkeep.survey.is_sought = self.robots_cache.is_pending
+        self._reading = threading.Lock()  # held while a large page is parsed
 
     @property
     def settings(self) -> Settings:
-        """The settings as they are now."""
-        return self.house.settings
+        """The current settings."""
+        return self.upkeep.settings
 
     def run(self, threads: int) -> None:
-        """Work until the house is closed: by the end of the crawl, a limit, a stop, or trouble."""
-        visitors = [threading.Thread(target=self._visitor, args=(number,), daemon=True) for number in range(threads)]
-        for visitor in visitors:
-            visitor.start()
+        """Work until upkeep closes: at the end of the crawl, a limit, a stop or an error."""
+        for slot in range(threads):
+            threading.Thread(target=self._run_slot, args=(slot,), daemon=True).start()
         try:
-            self.house.keep()
+            self.upkeep.run()
         finally:
             self.fetcher.close()
 
-    def _visitor(self, number: int) -> None:
+    def _run_slot(self, slot: int) -> None:
         try:
-            while not self.house.closed:
-                taken = self.house.take(number)
+            while not self.upkeep.closed:
+                taken = self.upkeep.take(slot)
                 if taken is not None:
-                    self._go(number, *taken)
-        except Exception as error:  # noqa: BLE001 - a visitor must not end without a word (its own disk is full, say)
-            self.house.fault = error
+                    self._run_task(slot, *taken)
+        except Exception as error:  # noqa: BLE001 - a slot must not end silently (the local disk is full, say)
+            self.upkeep.fault = error
 
-    def _go(self, number: int, task: Task, host: Host) -> None:
+    def _run_task(self, slot: int, task: Task, host: Host) -> None:
         try:
             self._visit_safely(task, host)
         except Stopped:
@@ -92,252 +88,239 @@ class Worker:
             self.frontier.table.rest(host.host, time.monotonic(), host.strain)
         except StoreError as error:
             self.frontier.table.put_back(task.url)
-            self.house.fail(error)
+            self.upkeep.fail(error)
         finally:
-            self.house.finished(number)
+            self.upkeep.finished(slot)
 
     def _visit_safely(self, task: Task, host: Host) -> None:
         try:
             self.visit(task, host)
         except (Stopped, StoreError):
             raise
-        except Exception:  # noqa: BLE001 - a fault of ours on one page must not end a crawl of millions
-            self.house.check_descriptors()
-            log.exception("a fault of the program on %s", task.url, extra={"event": "fault", "url": task.url})
-            self.house.refuse(task, Failure(task.url, "fault", "see the log"))
+        except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
+            self.upkeep.check_descriptors()
+            log.exception("bug in the crawler on %s", task.url, extra={"event": "fault", "url": task.url})
+            self.upkeep.put_failure(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
 
     def visit(self, task: Task, host: Host) -> None:
-        """The life of a URL, from taken to settled."""
+        """The life of a URL, from taken to done."""
         if not host.met and not self._meet(task, host):
             return None
         if urls.is_side_task(task.url):
-            return self._run_errand(task, host)
+            return self._run_side_task(task, host)
         if self.seeds.leave_out(task):
-            self.house.leave_out(task)
+            self.upkeep.skip(task)
             return self._rest(host, None)
         rules = self.robots_cache.of(task)
         if rules is None:
-            return self._ask_robots(task, host)
+            return self._request_robots(task, host)
         if not rules.allow(urls.bare(task.url)):
-            self.house.refuse(task, rules.why_not(task.url))
+            self.upkeep.put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
-        answer = self._get(task.url)
-        self._keep(task, answer)
-        return self._rest(host, answer)
+        response = self._get(task.url)
+        self._keep(task, response)
+        return self._rest(host, response)
 
     def _get(self, url: str) -> Fetched | Failure:
         host = urls.host(url)
-        self.house.be_sure()
-        # A sitemap may be of any type, and of one that is too long the beginning is worth having.
-        terms: dict[str, Any] = {"content_types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
+        self.upkeep.check_ownership()
+        # A sitemap may have any content type, and the beginning of one that is too long is still useful.
+        limits: dict[str, Any] = {"content_types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
         headers, private = self.seeds.headers_for(url), self.seeds.names(host)
-        return self._fairly(self.fetcher.get(url, headers=headers, private=private, **terms))
+        return self._check_descriptors(self.fetcher.get(url, headers=headers, private=private, **limits))
 
     def _get_robots(self, url: str) -> Fetched | Failure:
-        self.house.be_sure()
+        self.upkeep.check_ownership()
         private = self.seeds.names(urls.host(url))
-        return self._fairly(self.fetcher.get(url, private=private, content_types=(), cut=MAX_ROBOTS_BYTES))
+        return self._check_descriptors(self.fetcher.get(url, private=private, content_types=(), cut=MAX_ROBOTS_BYTES))
 
-    def _fairly(self, answer: Fetched | Failure) -> Fetched | Failure:
-        """An answer, unless nothing was asked because we could open no connection: then the URL goes back."""
-        if isinstance(answer, Failure) and answer.reason in UNASKED:
-            self.house.check_descriptors()
-        return answer
+    def _check_descriptors(self, response: Fetched | Failure) -> Fetched | Failure:
+        """Return the response, unless the request failed because we could open no socket: then the task goes back."""
+        if isinstance(response, Failure) and response.reason in NO_DESCRIPTOR:
+            self.upkeep.check_descriptors()
+        return response
 
     # ---- 2. what the host allows
 
     def _meet(self, task: Task, host: Host) -> bool:
-        """Meet a host that comes up for the first time, by what is settled of it; True if it may be asked at once.
+        """Load what is done of a host that is new to us; True if it may be requested at once.
 
-        If somebody may have asked it before, a listing tells, and it rests for one delay: perhaps they asked just now.
+        If another worker may have requested it, it rests for one delay, because that may have been just now.
         """
-        settled = self.house.retry_until_store_answers(self.store.done_by_others, host.host, host.past)
-        if settled is None:
-            due = time.monotonic() + NOT_YET
+        done = self.upkeep.retry_until_store_answers(self.store.done_by_others, host.host, host.past)
+        if done is None:
+            due = time.monotonic() + LISTING_RETRY
         else:
-            kept = self.house.retry_until_store_answers(self.store.kept, host.host) if settled else 0
-            is_met = self.frontier.meet(host.host, settled, kept, host.gains)
+            kept = self.upkeep.retry_until_store_answers(self.store.kept, host.host) if done else 0
+            is_met = self.frontier.meet(host.host, done, kept, host.gains)
             due = self._first_due(task, host)
-            if is_met and not settled and due <= time.monotonic():
+            if is_met and not done and due <= time.monotonic():
                 return True
         self.frontier.table.put_back(task.url)
         self.frontier.table.rest(host.host, due, host.strain)
         return False
 
     def _first_due(self, task: Task, host: Host) -> float:
-        """When a host may be asked for the first time by us: as its last owner would have, as far as we can know."""
+        """Return when we may first request a host: when its last owner would have, as far as we can know."""
         now = time.monotonic()
         taken_over = self.frontier.taken_over(task.url)
-        retry = self.frontier.table.next_retry(host.host)  # perhaps all that came of what others asked
+        retry = self.frontier.table.next_retry(host.host)  # perhaps the only trace of requests by others
         if self.settings.spread == "url" or not (host.past or taken_over or retry):
             return now
-        self.robots_cache.of(task)  # learns the crawl-delay that its last owner kept
+        self.robots_cache.of(task)  # loads the crawl-delay that its last owner kept
         due = (now if host.past or retry else taken_over) + self._delay(host.host)
         return max(due, min(retry, now + self.settings.max_delay))
 
-    def _ask_robots(self, task: Task, host: Host) -> None:
-        """Ask for robots.txt in a URL's turn: it comes through the host's own pace, and the URL waits for its next."""
-        answer = self.robots_cache.ask(task)
-        if isinstance(answer, float):
+    def _request_robots(self, task: Task, host: Host) -> None:
+        """Request robots.txt in a URL's turn, so that the host's pace holds; the URL waits for the next turn."""
+        response = self.robots_cache.request(task)
+        if isinstance(response, float):
             self.frontier.table.put_back(task.url)
-            return self.frontier.table.rest(host.host, time.monotonic() + answer, host.strain)
-        if isinstance(answer, Failure) and not self._has_rules(host.host):
-            self._fail(task, answer)
+            return self.frontier.table.rest(host.host, time.monotonic() + response, host.strain)
+        if isinstance(response, Failure) and not self._has_rules(host.host):
+            self._fail(task, response)
         else:
             self.frontier.table.put_back(task.url)
-        return self._rest(host, answer)
+        return self._rest(host, response)
 
     def _has_rules(self, host: str) -> bool:
-        """Whether there are rules to go by, though robots.txt could not be had just now: an old copy's."""
+        """Whether an old copy of robots.txt can be used although the request for a new one failed."""
         return isinstance(self.robots_cache.known(host), Rules)
 
-    def _run_errand(self, task: Task, host: Host) -> None:
-        """Do what an operator or another host has sent us for."""
-        refused = urls.retry_task_url(task.url)
-        if refused is None:
-            return self._bring_robots(task, host)
-        self._take_back(task, refused)
+    def _run_side_task(self, task: Task, host: Host) -> None:
+        """Run a task that brings no page: a retry by an operator, or the robots.txt of another host."""
+        failed_url = urls.retry_task_url(task.url)
+        if failed_url is None:
+            return self._run_robots_task(task, host)
+        self._run_retry_task(task, failed_url)
         return self._rest(host, None)
 
-    def _take_back(self, task: Task, url: str) -> None:
-        """Have a refused URL asked again; but not if it was, and is refused anew: that is not what was meant."""
-        refusal = self.house.retry_until_store_answers(self.store.refusal, url)
-        if refusal and urls.as_retry_task(url, mark_of(refusal)) != task.url:
-            return self.house.dismiss(task)
-        if refusal:
-            self.robots_cache.reconsider(urls.host(url), refusal)
-        return self.house.ask_again(task, url, refusal)
+    def _run_retry_task(self, task: Task, url: str) -> None:
+        """Queue a URL with a failure record again, unless it was retried since and has a new failure record."""
+        failure = self.upkeep.retry_until_store_answers(self.store.refusal, url)
+        if failure and urls.as_retry_task(url, mark_of(failure)) != task.url:
+            return self.upkeep.drop(task)
+        if failure:
+            self.robots_cache.reconsider(urls.host(url), failure)
+        return self.upkeep.retry(task, url, failure)
 
-    def _bring_robots(self, task: Task, host: Host) -> None:
-        """Ask a host of ours for the robots.txt of another one, which it is said to have."""
+    def _run_robots_task(self, task: Task, host: Host) -> None:
+        """Request the robots.txt that another host redirected to a host of ours."""
         if self.robots_cache.is_delivered(task):
-            self.house.dismiss(task)
+            self.upkeep.drop(task)
             return self._rest(host, None)
-        self.robots_cache.leave_a_trace(host.host)
-        answer = self._get_robots(task.url)
-        if isinstance(answer, Failure) and self._may_pass(task, answer):
-            self._again(task, answer)
+        self.robots_cache.note_request(host.host)
+        response = self._get_robots(task.url)
+        if isinstance(response, Failure) and self._may_retry(task, response):
+            self._retry(task, response)
         else:
-            self.robots_cache.deliver(task, answer)
-            self.house.dismiss(task)
-        return self._rest(host, answer)
+            self.robots_cache.deliver(task, response)
+            self.upkeep.drop(task)
+        return self._rest(host, response)
 
-    # ---- 4 to 7. what the answer brings
+    # ---- 4 to 7. what the response brings
 
-    def _keep(self, task: Task, answer: Fetched | Failure) -> None:
-        """Keep a page: its html, then its links handed over, then its record."""
-        if isinstance(answer, Failure):
-            return self._fail(task, answer)
-        is_redirect = answer.status in REDIRECTS
-        if is_redirect and self._may_come_with_cookie(task, answer):
-            return self._again(task, Failure(task.url, "redirect-loop", "to itself, with a cookie"), 0.0)
-        record = self._redirect(task, answer) if is_redirect else self._read(task, answer)
+    def _keep(self, task: Task, response: Fetched | Failure) -> None:
+        """Keep a page: put its html, hand over its links, then queue its record."""
+        if isinstance(response, Failure):
+            return self._fail(task, response)
+        is_redirect = response.status in REDIRECTS
+        if is_redirect and self._may_come_with_cookie(task, response):
+            return self._retry(task, Failure(task.url, "redirect-loop", "to itself, with a cookie"), 0.0)
+        record = self._redirect(task, response) if is_redirect else self._read(task, response)
         if isinstance(record, Failure):
             return self._fail(task, record)
-        self.frontier.hand_over(self.seeds.follow(record, task.hops + 1 if is_redirect else 0))
-        self.house.done(Done(task, record, len(answer.body)))
+        self.frontier.hand_over(self.seeds.follow(record, extend(task.via, task.url) if is_redirect else ""))
+        self.upkeep.done(Done(task, record, len(response.body)))
         return None
 
-    def _read(self, task: Task, answer: Fetched) -> dict[str, Any] | Failure:
-        """Read a page, keep its text, and give its record; of a sitemap nothing but the record is kept."""
+    def _read(self, task: Task, response: Fetched) -> dict[str, Any] | Failure:
+        """Read a page, put its html and return its record; a sitemap has only a record."""
         when = time.time()
         try:
-            with self._reading if len(answer.body) > LARGE else nullcontext():
+            with self._reading if len(response.body) > LARGE_BODY else nullcontext():
                 if urls.sitemap_level(task.url):
-                    return self._read_sitemap(task, answer)
-                reading = markup.read(answer, self.wants)
+                    return self._read_sitemap(task, response)
+                reading = markup.read(response, self.read_options)
         except markup.Unreadable as error:
             return Failure(task.url, "unreadable", str(error))
-        self.house.retry_until_store_answers(self.store.put_html, task.url, reading.text)
+        self.upkeep.retry_until_store_answers(self.store.put_html, task.url, reading.text)
         if task.depth == 0:
-            self.house.retry_until_store_answers(self.seeds.widen, [task.url])
-        return build_record(answer, reading, task.depth, reading.links, when)
+            self.upkeep.retry_until_store_answers(self.seeds.widen, [task.url])
+        return build_record(response, reading, task.depth, reading.links, when)
 
-    def _read_sitemap(self, task: Task, answer: Fetched) -> dict[str, Any]:
-        found = sitemap.read(answer.body, answer.content_type, urls.bare(task.url), self.wants.tracking)
-        record = build_record(answer, None, task.depth, found.links, time.time())
-        said = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
-        return record | {"capped": found.capped, "sitemap": found.kind} | said
+    def _read_sitemap(self, task: Task, response: Fetched) -> dict[str, Any]:
+        found = sitemap.read(response.body, response.content_type, urls.bare(task.url), self.read_options.tracking)
+        record = build_record(response, None, task.depth, found.links, time.time())
+        priorities = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
+        return record | {"capped": found.capped, "sitemap": found.kind} | priorities
 
-    def _redirect(self, task: Task, answer: Fetched) -> dict[str, Any] | Failure:
-        """The record of a redirect: a link at the same depth, and of a seed it is a seed."""
-        target = urls.normalize(answer.location or "", urls.bare(task.url), self.settings.tracking)
+    def _redirect(self, task: Task, response: Fetched) -> dict[str, Any] | Failure:
+        """Return the record of a redirect: a page with one link, at the same depth; a seed's target is a seed too."""
+        target = urls.normalize(response.location or "", urls.bare(task.url), self.settings.tracking)
         if target is None:
-            return Failure(task.url, "bad-redirect", answer.location or "")
+            return Failure(task.url, "bad-redirect", response.location or "")
         loop = self._loop(task, target)
         if loop:
             return Failure(task.url, "redirect-loop", loop)
         if task.depth == 0 and not urls.sitemap_level(task.url):
-            self.house.retry_until_store_answers(self.seeds.widen, [task.url, target])
-        return build_record(answer, None, task.depth, (target,), time.time())
+            self.upkeep.retry_until_store_answers(self.seeds.widen, [task.url, target])
+        return build_record(response, None, task.depth, (target,), time.time())
 
     def _loop(self, task: Task, target: str) -> str | None:
-        """Why a redirect leads nowhere: in a circle, as the records of those before it tell, or too many in a row."""
-        if task.hops >= HOPS:
-            return f"more than {HOPS} in a row"
-        seen: str | None = target
-        for _ in range(task.hops + 1):
-            if seen == urls.bare(task.url):
-                return f"by way of {target}" if seen != target else "to itself"
-            seen = self._redirected(seen) if seen and task.hops else None
-        return None
+        """Return why a redirect is a loop: to itself, back to one that led here, or too many in a row."""
+        if task.hops >= MAX_REDIRECTS:
+            return f"more than {MAX_REDIRECTS} in a row"
+        if target == urls.bare(task.url):
+            return "to itself"
+        return f"{BY_WAY_OF} {target}" if task.came_via(target) else None
 
-    def _redirected(self, url: str) -> str | None:
-        """Where a URL was found to redirect to; a record that is about to be written is waited for, but not long."""
-        limit = time.monotonic() + JUST_NOW
-        record = self.house.retry_until_store_answers(self.store.record, url)
-        while record is None and self.frontier.table.is_taken(url) and time.monotonic() < limit:
-            time.sleep(0.05)
-            record = self.house.retry_until_store_answers(self.store.record, url)
-        links = record.get("links") if record and record.get("status") in REDIRECTS else None
-        return str(links[0]) if links else None
-
-    def _may_come_with_cookie(self, task: Task, answer: Fetched) -> bool:
-        """Whether a page that leads to itself will be there when it is asked with the cookie that it has just set."""
-        if not self.settings.cookies or task.attempt or "set-cookie" not in answer.headers:
+    def _may_come_with_cookie(self, task: Task, response: Fetched) -> bool:
+        """Whether a redirect to itself may bring the page once it is requested with the cookie that it has just set."""
+        if not self.settings.cookies or task.attempt or "set-cookie" not in response.headers:
             return False
-        return urls.normalize(answer.location or "", task.url, self.settings.tracking) == task.url
+        return urls.normalize(response.location or "", task.url, self.settings.tracking) == task.url
 
     def _fail(self, task: Task, failure: Failure) -> None:
-        """Ask again later, or refuse for good."""
-        if self._may_pass(task, failure):
-            self._again(task, failure)
+        """Retry later, or write a failure record."""
+        if self._may_retry(task, failure):
+            self._retry(task, failure)
         else:
-            self.house.refuse(task, failure)
+            self.upkeep.put_failure(task, failure)
 
-    def _may_pass(self, task: Task, failure: Failure) -> bool:
+    def _may_retry(self, task: Task, failure: Failure) -> bool:
         return reasons.look_up(failure.reason).retry and task.attempt < self.settings.retries
 
-    def _again(self, task: Task, failure: Failure, first: float | None = None) -> None:
+    def _retry(self, task: Task, failure: Failure, first: float | None = None) -> None:
         first = self.settings.retry_delay if first is None else first
         wait = politeness.retry_after(task.attempt, first, failure.retry_after, random.random())
-        self.house.again(task._replace(attempt=task.attempt + 1, due=time.monotonic() + wait), failure)
+        self.upkeep.retry_later(task._replace(attempt=task.attempt + 1, due=time.monotonic() + wait), failure)
 
-    # ---- 8. when the host may be asked next
+    # ---- 8. when the host may be requested next
 
-    def _rest(self, host: Host, answer: Fetched | Failure | None) -> None:
+    def _rest(self, host: Host, response: Fetched | Failure | None) -> None:
         now = time.monotonic()
-        if answer is None:
+        if response is None:
             self.frontier.table.rest(host.host, now, host.strain)
             return
         delay = self._delay(host.host)
-        pace = politeness.next_pace(host.strain, answer, delay, now, random.random())
-        lanes = self.house.threads if delay == 0 and pace.strain == 0 else 1
+        pace = politeness.next_pace(host.strain, response, delay, now, random.random())
+        lanes = self.upkeep.threads if delay == 0 and pace.strain == 0 else 1
         self.frontier.table.rest(host.host, pace.due, pace.strain, lanes, pace.due - now)
 
     def _delay(self, host: str) -> float:
-        """The delay of a host: ours, or a longer one that its robots.txt asks for.
+        """Return a host's delay: ours, or the longer one of its robots.txt.
 
-        Where a host is split over workers, each waits as much longer as there are of them.
+        Where a host is spread over several workers, each waits that many times longer.
         """
         rules = self.robots_cache.known(host)
-        delay = config.delay_for(self.settings, host, rules.delay if rules else 0.0)
-        return delay if self.settings.spread == "host" else delay * self.house.shards.crowd_at_work()
+        delay = delay_for(self.settings, host, rules.delay if rules else 0.0)
+        return delay if self.settings.spread == "host" else delay * self.upkeep.shards.crowd_at_work()
 
 
-def wants(settings: Settings) -> markup.Wants:
-    """The settings that concern the reading of a page."""
+def read_options(settings: Settings) -> markup.Wants:
+    """Return the settings that concern the reading of a page."""
     return markup.Wants(
         parser=settings.parser,
         follow=settings.follow,

@@ -144,9 +144,9 @@ def debian(made: Engine, release: str, target: str, variant: str, package: str, 
 
 
 def download_wheels(target: Path, python: str) -> None:
-    """What pip asks for when it builds and installs the package with another Python."""
+    """Download what pip needs to install the lock and to build and install the package with another Python."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))
-    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     flags = ["--quiet", "--only-binary=:all:", f"--python-version={python}", f"--dest={target}"]
-    done = run([sys.executable, "-m", "pip", "download", *flags, *wanted])
-    assert done.returncode == 0, done.stderr
+    for wanted in (["--requirement=requirements.lock"], project["build-system"]["requires"]):
+        done = run([sys.executable, "-m", "pip", "download", *flags, *wanted], cwd=TOP)
+        assert done.returncode == 0, done.stderr

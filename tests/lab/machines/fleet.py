@@ -20,7 +20,7 @@ from lab.machines.mounts import TIED, Mount
 from lab.world import COMMAND, World, processes, wait_for
 
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
-IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: README, "The life of a URL"
+IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: manual/life-of-a-url.md
 PULSE, PATIENCE = 0.5, 6.0
 SETTINGS = {"delay": 0.01, "heartbeat": PULSE, "dead_after": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things

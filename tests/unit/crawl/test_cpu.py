@@ -1,4 +1,4 @@
-"""A worker keeps to one core, and leaves one that others keep busy."""
+"""A worker is pinned to one core, and leaves one that others keep busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     reason="a process cannot choose between cores here",
 )
 KEEP_BUSY = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-LOOK = """
+PINNED = """
 import os, sys, threading, time
 from crawler.crawl.cpu import Core
 Core.interval = 0.0
@@ -26,15 +26,15 @@ print(*os.sched_getaffinity(0), flush=True)
 sys.stdin.readline()
 until = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < until: pass
-core.look()
+core.check()
 print(*{core for thread in os.listdir("/proc/self/task") for core in os.sched_getaffinity(int(thread))})
 """
 
 
 def start(row: int, seconds: float) -> subprocess.Popen[str]:
-    """A process that keeps to a core, says to which, and on a word works for a while and says it again."""
+    """A process that pins itself, prints its core, works for a while when it reads a line, and prints it again."""
     return subprocess.Popen(
-        [sys.executable, "-c", LOOK, str(row), str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PINNED, str(row), str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
@@ -68,7 +68,7 @@ def test_where_only_one_core_is_allowed_nothing_is_moved() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        Core(1, "ff").look()
+        Core(1, "ff").check()
         assert os.sched_getaffinity(0) == {min(allowed)}
     finally:
         os.sched_setaffinity(0, allowed)

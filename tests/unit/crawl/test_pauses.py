@@ -1,4 +1,4 @@
-"""What is short is named with its setting; a machine goes on only when there is some to spare."""
+"""What is short is named with its setting; a paused machine resumes only when there is some to spare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from crawler.crawl.worker.pauses import MORE, shortage
+from crawler.crawl.worker.pauses import RESUME_FACTOR, shortage
 from crawler.settings import Settings
 from crawler.store.mount import Files
 
@@ -29,27 +29,25 @@ class Disk(Files):
 @pytest.mark.parametrize(
     ("free", "inodes", "words"),
     [
-        (63 * MEGA, 9999, ["63.0M are free in /mnt/store", "min_free is 64M", "there are 80.0M"]),
-        (0, 0, ["0.0M are free", "min_free is 64M"]),
-        (999 * MEGA, 1999, ["1,999 inodes are free in /mnt/store", "min_inodes is 2000", "there are 2,500"]),
+        (63 * MEGA, 9999, ["only 63.0M free in /mnt/store", "min_free is 64M", "resumes at 80.0M"]),
+        (0, 0, ["only 0.0M free", "min_free is 64M"]),
+        (999 * MEGA, 1999, ["only 1,999 inodes free in /mnt/store", "min_inodes is 2000", "resumes at 2,500"]),
     ],
 )
-def test_what_is_short_is_said_with_what_is_left_the_setting_and_what_to_do(
-    free: int, inodes: int, words: list[str]
-) -> None:
+def test_a_shortage_names_what_is_left_the_setting_and_what_to_do(free: int, inodes: int, words: list[str]) -> None:
     said = shortage(Disk(free, inodes), SETTINGS)
-    assert [word for word in [*words, "make room", "crawl.yaml"] if word not in said] == []
+    assert [word for word in [*words, "waiting for space", "crawl.yaml"] if word not in said] == []
 
 
 @pytest.mark.parametrize(("free", "inodes"), [(70 * MEGA, 9999), (999 * MEGA, 2100)])
-def test_what_is_enough_to_work_is_not_enough_to_go_on_after_a_pause(free: int, inodes: int) -> None:
+def test_what_is_enough_to_work_is_not_enough_to_resume_after_a_pause(free: int, inodes: int) -> None:
     assert shortage(Disk(free, inodes), SETTINGS) == ""
-    assert shortage(Disk(free, inodes), SETTINGS, MORE) != ""
-    assert shortage(Disk(80 * MEGA, 2500), SETTINGS, MORE) == ""
+    assert shortage(Disk(free, inodes), SETTINGS, RESUME_FACTOR) != ""
+    assert shortage(Disk(80 * MEGA, 2500), SETTINGS, RESUME_FACTOR) == ""
 
 
 def test_a_store_without_a_reserve_is_never_short() -> None:
-    assert shortage(Disk(0, 0), Settings(min_free=0, min_inodes=0), MORE) == ""
+    assert shortage(Disk(0, 0), Settings(min_free=0, min_inodes=0), RESUME_FACTOR) == ""
 
 
 def test_files_are_opened_to_know_whether_they_can_be_and_none_stays_open() -> None:
@@ -66,11 +64,11 @@ def test_files_are_opened_to_know_whether_they_can_be_and_none_stays_open() -> N
 def test_folders_and_connections_are_kept_open_only_with_files_that_nobody_else_needs() -> None:
     code = (
         "import resource\n"
-        "from crawler.crawl.worker.pauses import STANDING, connections_for, files_for, places_for\n"
+        "from crawler.crawl.worker.pauses import BASE_FILES, connections_for, files_for, folders_for\n"
         "for spare in (-10, 0, 40, 4000):\n"
-        "    soft = STANDING + files_for(16) + spare\n"
+        "    soft = BASE_FILES + files_for(16) + spare\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
-        "    print(places_for(16), connections_for(16))\n"
+        "    print(folders_for(16), connections_for(16))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == ["0 1", "0 1", "20 20", "512 256"]

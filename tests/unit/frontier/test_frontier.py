@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_all
 from lab.world import InSmallLots
 
-from crawler.crawl.machine import Machine, Plan
-from crawler.crawl.scoreboard import Scoreboard
-from crawler.crawl.worker import robots_cache as robots_cache_module
-from crawler.crawl.worker.desk import Done
-from crawler.crawl.worker.robots_cache import RobotsCache
-from crawler.crawl.worker.upkeep import House
-from crawler.crawl.worker.visit import Worker
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
 from crawler.frontier.frontier import Frontier, from_lines, to_lines
-from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host, Table
+from crawler.frontier.table import Table
 from crawler.frontier.task import Task
-from crawler.settings import Settings
-from crawler.store import sync as syncs
-from crawler.store.mount import Draft, Files
-from crawler.store.records import build_record
-from crawler.store.store import Robots, Store
+from crawler.store.mount import Files
+from crawler.store.store import Store
 from crawler.web import urls
-from crawler.web.page import Failure, Fetched, Reading
 
 A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
 
@@ -75,43 +56,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make_root(folder: Path, shards: int = 2) -> None:
-    Store(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
-
-
-def frontier_of(root: Path, me: str = "me", **given: object) -> Frontier:
-    return Frontier(Files(root, me, durable=False), Settings(**{"shards": 2, **given}))  # type: ignore[arg-type]
-
-
-def owner_of(root: Path, me: str = "me", **given: object) -> Frontier:
-    owner = frontier_of(root, me, **given)
-    owner.own(range(owner.shards))
-    return owner
-
-
-def add(owner: Frontier, *tries: Task) -> None:
-    owner.hand_over(tries)
-    owner.flush()
-
-
 def tidy(owner: Frontier, shard: int, most: int) -> None:
     """Tidy a shard in which more than so many batches are many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frontier_module, "MANY", most)
         owner.tidy(shard)
-
-
-def read_all(owner: Frontier) -> Frontier:
-    while owner.unread:
-        owner.read_on()
-    return owner
-
-
-def on_disk(root: Path) -> dict[str, Task]:
-    """What a new owner of all shards finds waiting."""
-    found = read_all(owner_of(root, "new"))
-    numbers = [number for batches in found._batches.values() for number in batches.values()]
-    return {task.url: task for task in found.table.of_batches(numbers)}
 
 
 MANY_URLS = r"""
@@ -147,7 +96,7 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
             depth=st.integers(0, 1 << 20),
             attempt=st.integers(0, 100),
             due=st.integers(0, 1 << 20),
-            hops=st.integers(0, 20),
+            via=st.lists(st.text("0123456789abcdef", min_size=12, max_size=12), max_size=20).map(",".join),
             priority=st.integers(0, 10),
         )
     )
@@ -423,15 +372,6 @@ def test_two_frontiers_of_one_name_do_not_replace_each_others_batches(root: Path
     assert pair[1].table.waiting == 6
 
 
-def test_what_dead_workers_had_in_hand_is_all_waiting_after_several_deaths(root: Path) -> None:
-    machine = Machine(Plan(root, workers=1, threads=1, quiet=True), Settings(shards=2, durable=False))
-    machine._processes[0] = SimpleNamespace(join=lambda _: None, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
-    for number in range(3):
-        machine.scoreboard.set_in_flight(0, 0, f"0\t0\t0\t{A}{number}")
-        machine._on_worker_death(0)
-    assert {task.url: task.attempt for task in on_disk(root).values()} == {f"{A}{number}": 1 for number in range(3)}
-
-
 def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,24 +508,6 @@ def test_what_a_dead_worker_had_is_written_anew_a_lot_at_a_time(large: Path) -> 
     assert rounds >= 10
     assert {path.name.partition("-")[0] for path in large.glob("frontier/*/*")} == {"heir"}
     assert len(on_disk(large)) == 101
-
-
-def test_a_worker_is_not_idle_while_it_has_batches_to_read(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
-    house = home().house
-    house.frontier.own([0, 1])
-    add(frontier_of(root, "giver"), *(Task(f"{A}{page}") for page in range(10)))
-    add(frontier_of(root, "giver"), *(Task(f"{A}{page}") for page in range(10)))
-    assert house._is_idle()
-    house.frontier.read_inboxes([0, 1], fresh=True)
-    for page in range(10):
-        house.table.settle([Task(f"{A}{page}")], kept=True)
-    assert house.table.waiting == 0
-    assert not house._is_idle()
-    house.frontier.read_on()
-    assert house._is_idle()
 
 
 def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch(root: Path) -> None:
@@ -772,20 +694,26 @@ def test_of_few_hosts_each_may_have_more_than_its_share() -> None:
     assert Counter(urls.host(take_one(table).url) for _ in range(20)) == {"a.example": 10, "b.example": 10}
 
 
+def test_a_batch_of_version_0_1_0_tells_how_many_redirects_led_to_a_url() -> None:
+    (task,) = from_lines(b"2\t0\t0\thttp://a.example/\t3\t5\n")
+    assert task.hops == 3 and not task.came_via(A)
+    assert [*from_lines(to_lines([task]))] == [task]
+
+
 @pytest.mark.parametrize("order", ["bfs", "dfs"])
 def test_at_one_depth_a_sitemaps_priority_comes_before_age(order: str) -> None:
     table = table_of(*(Task(f"{A}{tenths}", 1, priority=tenths) for tenths in (7, 3, 5, 1, 9)), order=order)
     assert "".join(url[-1] for url in take_all(table)) == "97531"
 
 
-def test_hops_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
+def test_redirects_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(root: Path) -> None:
     mine = owner_of(root)
-    add(mine, Task(A, 2, 0, 0.0, 3, 9))
+    add(mine, Task(A, 2, 0, 0.0, "0123456789ab,cdef01234567", 9))
     taken = mine.take()
-    assert taken and taken[0] == Task(A, 2, 0, 0.0, 3, 9)
+    assert taken and taken[0] == Task(A, 2, 0, 0.0, "0123456789ab,cdef01234567", 9)
     add(mine, taken[0]._replace(attempt=1))
     mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
-    assert on_disk(root)[A] == Task(A, 2, 1, 0.0, 3, 9)
+    assert on_disk(root)[A] == Task(A, 2, 1, 0.0, "0123456789ab,cdef01234567", 9)
 
 
 def take_one(table: Table) -> Task:
@@ -916,139 +844,6 @@ def test_every_url_is_given_out_exactly_once_in_any_order(links: list[tuple[str,
         assert sorted(given_out) == sorted({task.url for task in tries})
 
 
-# ---- the house that keeps it
-
-
-class Home:
-    """A worker's house over a little store, with the housekeeper's rounds in the hands of the test."""
-
-    def __init__(self, root: Path, workers: int = 1, **given: object) -> None:
-        self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
-        self.store = Store(root, Files(root, "house", durable=False))
-        self.scoreboard = Scoreboard(get_context("spawn"), workers, 4)
-        self.seeds = Seeds(self.store, self.settings)
-        self.house = House(self.store, self.settings, self.seeds, self.scoreboard, 0, "machine")
-        self.house.shards.beat(self.house.counters(), "")
-
-    def keep(self, url: str, depth: int, *links: str) -> None:
-        """As if a visitor had brought a page."""
-        reading = Reading("", "utf-8", "", links)
-        record = build_record(Fetched(url, 200), reading, depth, links, 0.0)
-        self.house.frontier.hand_over(Task(link, depth + 1) for link in links)
-        self.house.done(Done(Task(url, depth), record, 0))
-        self.house.flush()
-
-
-@pytest.fixture
-def home(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Home]]:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    homes: list[Home] = []
-
-    def make(**given: Any) -> Home:
-        homes.append(Home(root, **given))
-        return homes[-1]
-
-    yield make
-    for made in homes:
-        made.house.closed = True
-        made.house._pool.shutdown()
-        made.house.shards.trace.wipe()
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
-    mine = home()
-    mine.store.files.durable = True
-    mine.store.files.__dict__["_settles_at_once"] = at_once
-    written: set[Path] = set()  # files and folders that changed since they were brought to the disk
-    lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
-    sync, fsync, write_new, rename = syncs.sync_all, os.fsync, Files._write_new, Draft.rename
-
-    def seen(descriptor: int) -> Path:
-        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-
-    def note_write(self: Files, place: int, name: str, data: bytes, later: bool = False) -> None:
-        written.update({seen(place) / name, seen(place)})
-        write_new(self, place, name, data, later)
-
-    def note_rename(draft: Draft, place: int) -> None:
-        folder = seen(place)
-        if folder.parent.name == "links":
-            lost.append(written - {folder})  # its own name may come to the disk later
-        if folder / draft.temporary in written:
-            written.add(root / draft.name)
-        written.discard(folder / draft.temporary)
-        rename(draft, place)
-
-    monkeypatch.setattr(syncs, "sync_all", lambda root: (sync(root), written.clear()))
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), written.discard(seen(descriptor))))
-    monkeypatch.setattr(Files, "_write_new", note_write)
-    monkeypatch.setattr(Draft, "rename", note_rename)
-    mine.store.put_html(A, "text")
-    mine.keep(A, 0, B, C)
-    assert lost == [set()]
-    assert on_disk(root).keys() == {B, C} and mine.store.html(A) == "text"
-
-
-def test_what_a_neighbour_leaves_is_looked_for_at_once_by_a_worker_that_has_little(
-    root: Path, home: Callable[..., Home]
-) -> None:
-    mine = home(workers=2)
-    mine.house.frontier.own([0, 1])
-    neighbour = Frontier(Files(root, "neighbour", durable=False), mine.settings)
-    neighbour.inboxes = {0: 0, 1: 0}
-    neighbour.hand_over([Task(A)])
-    neighbour.flush()
-    assert neighbour.sent == 1
-    mine.house._listen(time.monotonic())
-    assert mine.house.table.waiting == 0, "nobody has said anything"
-    mine.scoreboard.set(1, "sent", 1)
-    mine.house._listen(time.monotonic())
-    assert mine.house.table.waiting == 1
-
-
-@pytest.mark.parametrize("failing", ["put", "draft", "publish"])
-def test_a_flush_that_fails_keeps_its_pages_for_the_next(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
-    mine = home()
-
-    def fail(*_: object, **__: object) -> None:
-        raise StoreAway("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Files, failing, fail)
-        with pytest.raises(StoreAway):
-            mine.keep(A, 0, B)
-    assert mine.store.record(A) is None
-    assert [path.name for path in root.glob("links/*/.*")] == [], "no draft is left"
-    mine.house.flush()
-    assert mine.store.record(A) is not None
-    assert mine.scoreboard.get(0, "pages") == 1
-    assert on_disk(root).keys() == {B}
-
-
-def test_a_mount_that_is_away_does_not_make_us_forget_that_a_page_is_nearer(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = home(depth=3)
-    mine.house.frontier.own([0, 1])
-    mine.keep(A, 3, B)
-    mine.house.table.meet("a.example", {urls.key(A)}, 1, lambda _: True)
-    add(mine.house.frontier, Task(A, 1))
-    assert mine.house.table.nearer
-    with monkeypatch.context() as patch:
-        patch.setattr(Files, "get", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
-        with pytest.raises(StoreAway):
-            mine.house.flush()
-    mine.house.flush()
-    record = mine.store.record(A)
-    assert record is not None and record["depth"] == 1
-    assert on_disk(root)[B].depth == 2
-
-
 @pytest.mark.parametrize("most", [1, 48])
 def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_over(root: Path, most: int) -> None:
     mine = owner_of(root, depth=3)
@@ -1066,218 +861,6 @@ def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_ov
         tidy(mine, shard, most)
     assert on_disk(root).keys() >= {A + "2", A + "3"}
     assert most == 1 or A not in on_disk(root)
-
-
-def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (root / "workers" / "before@000009.end").write_text('{"machine": "another", "pages": 10}')
-    add(frontier_of(root, "other"), Task(A))
-    mine = home(max_pages=10)
-    found: list[object] = []
-
-    def look_and_leave() -> bool:
-        mine.house._look()
-        found.extend([mine.house.table.waiting, mine.house.take(0)])
-        return True
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mine.house, "_may_leave", look_and_leave)
-        mine.house.keep()
-    assert found == [1, None]
-    assert mine.house._may_leave() and mine.house.outcome == "limit"
-
-
-@pytest.mark.parametrize("failing", ["take", "settle"])
-def test_a_fault_of_the_task_table_does_not_end_a_visitor_silently(
-    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
-    mine = home()
-    worker = Worker(mine.store, mine.house, mine.seeds)
-    full = sqlite3.OperationalError("database or disk is full")
-
-    def fail(*_: object, **__: object) -> None:
-        raise full
-
-    task, host = Task(A), Host("a.example", 0.0, True, 0)
-    monkeypatch.setattr(mine.house.frontier, "take", lambda: (task, host) if failing != "take" else fail())
-    monkeypatch.setattr(mine.house.table, failing, fail)
-    monkeypatch.setattr(worker, "visit", fail if failing == "settle" else lambda *_: mine.house.fail(StoreAway("x")))
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    visitor = threading.Thread(target=worker._visitor, args=(0,), daemon=True)
-    visitor.start()
-    visitor.join(300)
-    assert mine.house.fault is full
-    with pytest.raises(sqlite3.OperationalError):  # where the machine sees it, and makes another worker
-        worker.run(0)
-
-
-def test_a_worker_that_begins_while_the_mount_is_away_waits_for_it(
-    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = home()
-    beat, failures = mine.house.shards.beat, [StoreAway("gone")]
-
-    def fail_once(*args: Any) -> bool:
-        if failures:
-            raise failures.pop()
-        mine.scoreboard.drain()
-        return beat(*args)
-
-    monkeypatch.setattr(mine.house.shards, "beat", fail_once)
-    mine.house.keep()
-    assert not failures
-    assert mine.house.outcome == "stopped"
-
-
-def test_a_worker_that_is_told_to_stop_while_the_mount_is_away_stops(
-    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = home()
-    monkeypatch.setattr(mine.house.shards, "beat", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
-    mine.scoreboard.drain()
-    mine.house.keep()
-    assert mine.house.closed and mine.house.error is None
-
-
-def test_the_memory_of_dead_hosts_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robots_cache_module, "REMEMBERED", 10)
-    monkeypatch.setattr(robots_cache_module, "UNDER_WAY", 10)
-    mine = home(retries=0)
-    robots_cache = RobotsCache(mine.house, mine.seeds, lambda url: Failure(url, "dns"))
-    for number in range(50):
-        robots_cache.ask(Task(f"https://host{number}.example/"))
-    assert len(robots_cache._rules) + len(robots_cache._failed) + len(robots_cache._steps) <= 30
-
-
-def test_the_memory_of_rules_is_bounded(home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robots_cache_module, "HEAVY", 1_000_000)
-    body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(200))
-    mine = home()
-    robots_cache = RobotsCache(mine.house, mine.seeds, lambda url: Fetched(url, 200, {}, body))
-    for number in range(50):
-        robots_cache.ask(Task(f"https://host{number % 40}.example/"))
-        assert robots_cache._weight == sum(rules.weight for rules, _ in robots_cache._rules.values()) <= 1_000_000
-    assert 1 < len(robots_cache._rules) < 40
-    assert robots_cache.of(Task("https://host15.example/1")), "what was forgotten is in the store"
-
-
-def test_refusals_of_many_visitors_are_all_counted(home: Callable[..., Home]) -> None:
-    mine = home()
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            tasks = [Task(f"{A}{number}") for number in range(400)]
-            list(pool.map(lambda task: mine.house.refuse(task, Failure(task.url, "dns")), tasks))
-    finally:
-        sys.setswitchinterval(before)
-    assert mine.house.counters()["refusals"] == {"dns": 400}
-    assert mine.scoreboard.get(0, "refusals") == 400
-    assert len(mine.store.settled("a.example")) == 400
-
-
-def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, home: Callable[..., Home]) -> None:
-    mine = home()
-    add(frontier_of(root, "other"), Task(A))
-    mine.house._look()
-    assert mine.house.take(0)
-    shard = mine.house.frontier.shard_of(A)
-    (root / "workers" / "aaa@000001").write_text("{}")
-    (root / "workers" / "bbb@000001").write_text("{}")
-    mine.house.shards.beat(mine.house.counters(), "")
-    mine.house._balance()  # three workers and two shards: we come last, and have too many
-    assert mine.house._leaving == {shard}
-    assert (root / "shards" / f"{shard:03d}@house").exists()
-    assert not mine.house._is_idle()
-    mine.keep(A, 0)
-    mine.house._balance()
-    assert (root / "shards" / f"{shard:03d}@free").exists()
-    assert mine.house._is_idle() and not mine.house.frontier.owned
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_asking(
-    root: Path, home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
-    mine = home()
-    add(frontier_of(root, "other"), Task(A))
-    mine.house._look()
-    worker = Worker(mine.store, mine.house, mine.seeds)
-    asked: list[str] = []
-
-    def hang(host: str) -> Robots | None:
-        mine.house.shards.beaten -= mine.settings.dead_after  # so long that we have been replaced
-        return Robots(time.time(), 404, b"") if known else None
-
-    monkeypatch.setattr(mine.store, "robots", hang)
-    monkeypatch.setattr(worker.fetcher, "get", lambda url, **_: asked.append(url) or Failure(url, "dns"))
-    for _ in ("met", "asked"):
-        taken = mine.house.frontier.take()
-        assert taken
-        worker._go(0, *taken)
-    worker.fetcher.close()
-    assert not asked
-    assert not mine.house.table.taken and mine.house.frontier.take(), "it waits, in case that we were not"
-
-
-def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_again(
-    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = home(spread="url")
-    pages = [f"{A}{number}" for number in range(20)]
-    first, second = (next(page for page in pages if mine.house.frontier.shard_of(page) == shard) for shard in (0, 1))
-    mine.house.frontier.own([0])
-    add(mine.house.frontier, Task(first))
-    worker = Worker(mine.store, mine.house, mine.seeds)
-
-    def list_slowly(host: str, past: int) -> set[str]:
-        mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
-        mine.house.frontier.own([1], past=mine.store.past())
-        return set()  # as it was when the listing began
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mine.store, "done_by_others", list_slowly)
-        taken = mine.house.frontier.take()
-        assert taken
-        worker.visit(*taken)
-    taken = mine.house.table.take(time.monotonic() + 1000)
-    assert taken and not taken[1].met
-    worker.visit(*taken)
-    worker.fetcher.close()
-    add(mine.house.frontier, Task(second))
-    assert mine.house.table.waiting == 1, "the other one is known to be settled"
-
-
-def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, home: Callable[..., Home]) -> None:
-    mine = home(robots=False)
-    add(frontier_of(root, "last owner"), Task(A, 0, 1, time.monotonic() + 1000), Task(A + "2"))
-    mine.house._look()
-    worker = Worker(mine.store, mine.house, mine.seeds)
-    taken = mine.house.frontier.take()
-    assert taken and not taken[1].met
-    worker.visit(*taken)
-    worker.fetcher.close()
-    assert mine.house.frontier.take() is None, "its last owner asked it less than a delay ago"
-    assert mine.house.frontier.table.take(time.monotonic() + 1000) is not None
-
-
-def test_news_that_come_while_a_beat_says_idle_change_the_next_mark(
-    home: Callable[..., Home], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    house = home().house
-    house._look()
-    is_idle = house._is_idle
-
-    def idle_until_now() -> bool:
-        was_idle = is_idle()
-        add(house.frontier, Task(A))
-        return was_idle
-
-    monkeypatch.setattr(house, "_is_idle", idle_until_now)
-    house._beat()
-    assert house.shards.heartbeat.idle
-    assert house.shards.heartbeat.mark != str(house.table.arrivals)
 
 
 # ---- size

@@ -329,7 +329,9 @@ def test_a_folder_with_somebody_elses_readme_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").touch()
-    with pytest.raises(StoreError, match=r"holds other things \(photo.jpg ...\) and is no store; name an empty folder"):
+    with pytest.raises(
+        StoreError, match=r"is not a store and not empty \(photo.jpg ...\); give an empty or a new folder"
+    ):
         begin(tmp_path, {}, [URL], "me", quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 

@@ -15,7 +15,7 @@ from conftest import Tally, later
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.crawl.worker.visit import wants
+from crawler.crawl.worker.visit import read_options
 from crawler.settings import Settings
 from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, allows, tags, token
 
@@ -414,7 +414,7 @@ def test_long_tags_are_read_in_reasonable_time(unit: str) -> None:
 
 
 def test_robots_tags_know_us_by_the_same_name_as_robots_txt() -> None:
-    assert wants(replace(Settings(), user_agent="Folder-Bot/3 (+http://x)")).token == "Folder-Bot"
+    assert read_options(replace(Settings(), user_agent="Folder-Bot/3 (+http://x)")).token == "Folder-Bot"
 
 
 @given(st.lists(st.text(max_size=60) | st.text("noindexflw,:; \n-*0", max_size=60)))

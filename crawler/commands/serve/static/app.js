@@ -1,14 +1,14 @@
-// What is shown: a view for each address, and one look at the crawl every two seconds for whichever it is.
+// A view for each address; the state of the crawl is requested every two seconds, whichever view it is.
 
-import { ask, long, many, number, rate } from "./dom.js";
-import { HELD, Overview } from "./overview.js";
+import { get, long, many, number, rate } from "./dom.js";
+import { Overview, WAITING_FOR } from "./overview.js";
 import { Page } from "./page.js";
-import { Host, Hosts, Refusals, Settings } from "./tables.js";
+import { Failures, Host, Hosts, Settings } from "./tables.js";
 
 const EVERY = 2000; // milliseconds between two looks
 const UNSEEN = 10000; // and while nobody sees the page
-const PATIENCE = 20000; // milliseconds for an answer
-const VIEWS = { "": Overview, hosts: Hosts, host: Host, page: Page, refusals: Refusals, settings: Settings };
+const TIMEOUT = 20000; // milliseconds for a response
+const VIEWS = { "": Overview, hosts: Hosts, host: Host, page: Page, failures: Failures, settings: Settings };
 
 const main = document.getElementById("main");
 const state = document.getElementById("state");
@@ -34,7 +34,7 @@ function show() {
 async function look() {
   clearTimeout(timer);
   try {
-    last = await ask("/api/now", null, AbortSignal.timeout(PATIENCE));
+    last = await get("/api/now", null, AbortSignal.timeout(TIMEOUT));
     tell(last);
     view.update?.(last);
   } catch (error) {
@@ -45,13 +45,13 @@ async function look() {
 
 function complain(error) {
   const away = error instanceof TypeError || error.name === "TimeoutError";
-  const what = away ? "crawler serve does not answer; is it still running?" : error.message;
+  const what = away ? "crawler serve does not respond; is it still running?" : error.message;
   const since = last ? ` What is shown is ${long(Date.now() / 1000 - last.when)} old.` : "";
   trouble.textContent = `${what}${since} Trying again.`;
   trouble.hidden = false;
   state.className = "dot silent";
-  state.textContent = "no answer";
-  document.title = "no answer – crawler";
+  state.textContent = "no response";
+  document.title = "no response – crawler";
 }
 
 function tell(found) {
@@ -62,8 +62,8 @@ function tell(found) {
   const [style, text] = standing(found);
   state.className = `dot ${style}`;
   if (state.textContent !== text) state.textContent = text;
-  const troubles = [...Object.values(found.wants).map((want) => want.why), ...found.unheeded];
-  if (found.uncounted) troubles.push(`Of the pages of ${many(found.uncounted, "host")} no worker has told; Hosts counts them.`);
+  const troubles = [...Object.values(found.blocked).map((about) => about.why), ...found.ignored_settings];
+  if (found.uncounted) troubles.push(`No counters for the pages of ${many(found.uncounted, "host")}; Hosts counts them.`);
   trouble.textContent = troubles.join(" ");
   trouble.hidden = !troubles.length;
   const pace = found.history.at(-1).rate;
@@ -72,14 +72,14 @@ function tell(found) {
 
 function standing(found) {
   const count = (wanted) => found.machines.filter((machine) => machine.state === wanted).length;
-  const wants = Object.keys(found.wants).map((name) => HELD[name] || name);
+  const blocked = Object.keys(found.blocked).map((name) => WAITING_FOR[name] || name);
   if (found.paused) return ["paused", "paused"];
-  if (wants.length) return ["silent", `waiting for ${wants.join(", ")}`];
+  if (blocked.length) return ["silent", `waiting for ${blocked.join(", ")}`];
   if (count("alive")) return ["alive", `crawling with ${many(count("alive"), "machine")}`];
   if (count("starting")) return ["starting", "starting"];
   if (count("silent")) return ["silent", `${many(count("silent"), "machine")} silent`];
-  if (found.waiting) return ["ended", "nobody is at work"];
-  return ["ended", found.pages ? "the crawl is over" : "nobody has been at work"];
+  if (found.waiting) return ["ended", "no machine is running"];
+  return ["ended", found.pages ? "the crawl is over" : "no machine has run yet"];
 }
 
 window.addEventListener("hashchange", show);

@@ -99,10 +99,10 @@ export function when(text) {
   return found.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
-export async function ask(path, query, signal) {
+export async function get(path, query, signal) {
   const tail = query ? `?${new URLSearchParams(query)}` : "";
-  const answer = await fetch(path + tail, { signal, headers: { Accept: "application/json" } });
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error || `the server answers ${answer.status}`);
+  const response = await fetch(path + tail, { signal, headers: { Accept: "application/json" } });
+  const found = await response.json();
+  if (!response.ok) throw new Error(found.error || `HTTP ${response.status}`);
   return found;
 }

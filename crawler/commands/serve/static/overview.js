@@ -1,22 +1,22 @@
-// The first view: how the crawl stands and how it went, to be read from the other side of a room.
+// The first view: the state and history of the crawl, readable from across a room.
 
 import { Chart } from "./charts.js";
 import { bytes, el, inside, long, many, number, rate, refill, short, when } from "./dom.js";
 import { bars, button, choices, table } from "./parts.js";
 
 const SPANS = { 600: "10 min", 3600: "1 hour", Infinity: "all" };
-const FEW = 8; // workers that are shown without being asked for
-export const HELD = {
+const FEW = 8; // workers that are shown without a click
+export const WAITING_FOR = {
   in_flight: "being requested now",
-  turn: "a free visitor",
+  turn: "a free request slot",
   pause: "`crawler resume`",
   delay: "their host's delay",
-  strain: "a host that is strained",
-  retry: "another try",
+  strain: "a host that is overloaded",
+  retry: "a retry",
   robots: "a robots.txt",
-  room: "room in the store",
-  files: "files that may be opened",
-  away: "the store, which does not answer",
+  space: "space in the store",
+  descriptors: "free file descriptors",
+  store_away: "the store, which does not respond",
 };
 const COLUMNS = [
   ["Machine", ""],
@@ -38,7 +38,7 @@ export class Overview {
     this.charts = [
       new Chart({ title: "Pages per second", value: "rate", write: rate, style: "wide accent", least: 1 }),
       new Chart({ title: "Waiting", value: "waiting", write: short, style: "second", least: 4 }),
-      new Chart({ title: "Refusals", value: "refusals", write: short, style: "third", least: 4 }),
+      new Chart({ title: "Failed", value: "failed", write: short, style: "third", least: 4 }),
     ];
     this.spans = el("div", {});
     this.charts[0].reading.before(this.spans);
@@ -68,24 +68,24 @@ export class Overview {
 
   drawMachines() {
     const { machines, workers, past } = this.found;
-    const crews = machines.flatMap((machine) => this.crew(machine, workers));
-    const rows = [...crews, ...workers.filter((worker) => !worker.machine).map(workerRow)];
+    const members = machines.flatMap((machine) => this.members(machine, workers));
+    const rows = [...members, ...workers.filter((worker) => !worker.machine).map(workerRow)];
     const hidden = past - machines.filter((machine) => machine.state === "ended").length;
     const more = hidden > 0 ? [el("p", { class: "note" }, `and ${many(hidden, "machine")} more that ended`)] : [];
-    const shown = table(COLUMNS, rows, "no machine has been at work here yet");
+    const shown = table(COLUMNS, rows, "no machine has run here yet");
     refill(this.machines, el("h2", {}, "Machines and workers"), shown, more);
   }
 
-  crew(machine, workers) {
-    const crew = workers.filter((worker) => worker.machine === machine.id);
+  members(machine, workers) {
+    const own = workers.filter((worker) => worker.machine === machine.id);
     const name = [el("bdi", {}, machine.name || "?"), el("small", {}, ` ${machine.id}`)];
-    if (!crew.length) return [row("machine", el("span", { class: "indent" }, name), machine, "")];
+    if (!own.length) return [row("machine", el("span", { class: "indent" }, name), machine, "")];
     const open = this.opened.get(machine.id) ?? workers.length <= FEW;
     const sign = el("span", { class: "sign", "aria-hidden": "true" }, open ? "▾" : "▸");
     const about = { class: "toggle", "aria-expanded": String(open) };
     const toggle = button("", `machine ${machine.id}`, () => this.toggle(machine.id, !open), about);
     toggle.append(sign, ...name);
-    return [row("machine", toggle, machine, number(crew.length)), ...(open ? crew.map(workerRow) : [])];
+    return [row("machine", toggle, machine, number(own.length)), ...(open ? own.map(workerRow) : [])];
   }
 
   toggle(id, open) {
@@ -100,31 +100,29 @@ function tile(name, value, more, style) {
 }
 
 function tiles(found) {
-  const refused = Object.values(found.refusals).reduce((sum, count) => sum + count, 0);
-  const [reason] = Object.keys(found.refusals);
-  const [held] = Object.keys(found.held).filter((name) => name !== "in_flight");
+  const [waiting] = Object.keys(found.waiting_for).filter((name) => name !== "in_flight");
   const count = (members, state) => members.filter((member) => member.state === state).length;
   const silent = count(found.machines, "silent");
-  const crew = many(count(found.workers, "alive"), "worker");
+  const workers = many(count(found.workers, "alive"), "worker");
   const free = found.free;
-  const short_of_room = (free.bytes ?? Infinity) < 1e9 || (free.inodes ?? Infinity) < 10000;
+  const nearly_full = (free.bytes ?? Infinity) < 1e9 || (free.inodes ?? Infinity) < 10000;
   const inodes = free.inodes === null ? "inodes are not counted" : `${short(free.inodes)} inodes`;
   return [
     tile("Pages", short(found.pages), `${bytes(found.bytes)}, ${many(found.redirects, "redirect")}`),
     tile("Pages per second", rate(found.history.at(-1).rate), left(found), "accent"),
-    tile("Waiting", short(found.waiting), held ? `most for ${HELD[held] || held}` : found.waiting ? "known, but not asked yet" : "nothing", "second"),
-    tile("Refusals", short(refused), reason ? `most: ${reason}` : "none so far", "third"),
-    tile("Machines", number(count(found.machines, "alive")), silent ? `${crew}, ${silent} silent` : crew, silent ? "warn" : ""),
-    tile("Free", free.bytes === null ? "–" : bytes(free.bytes), inodes, short_of_room ? "warn" : ""),
+    tile("Waiting", short(found.waiting), waiting ? `most for ${WAITING_FOR[waiting] || waiting}` : found.waiting ? "known, but not requested yet" : "nothing", "second"),
+    tile("Failed", short(found.failed), `${short(found.excluded)} excluded, ${short(found.unwanted)} unwanted`, "third"),
+    tile("Machines", number(count(found.machines, "alive")), silent ? `${workers}, ${silent} silent` : workers, silent ? "warn" : ""),
+    tile("Free", free.bytes === null ? "–" : bytes(free.bytes), inodes, nearly_full ? "warn" : ""),
   ];
 }
 
-// How long what waits would take at this rate: no promise, for a crawl finds more as it goes.
+// How long the waiting URLs would take at this rate; a crawl finds more as it goes.
 function left(found) {
   if (found.paused) return "paused";
-  if (!found.waiting) return "nothing waits";
+  if (!found.waiting) return "nothing is waiting";
   const pace = found.history.at(-1).rate;
-  return pace ? `${long(found.waiting / pace)} for what waits now` : "nobody asks";
+  return pace ? `${long(found.waiting / pace)} for the waiting URLs` : "no requests";
 }
 
 function row(kind, name, member, workers) {
@@ -153,22 +151,25 @@ function lists(found) {
   const host = (kind, name) => inside("host", { host: name }, name, `${kind} ${name}`);
   const busiest = found.hosts.map((about) => [host("busiest", about.host), about.pages]);
   const slowest = found.slowest.map((about) => [host("slowest", about.host), about.waiting, pace(about)]);
-  const held = Object.entries(found.held).map(([name, count]) => [HELD[name] || name, count]);
+  const waiting = Object.entries(found.waiting_for).map(([name, count]) => [WAITING_FOR[name] || name, count]);
   return [
-    bars("Busiest hosts, by pages", "accent", busiest, "no host has been asked yet"),
-    bars("Slowest hosts, by what waits", "second", slowest, "nothing waits"),
-    bars("What waiting URLs wait for", "second", held, found.waiting ? "nobody is at work" : "nothing waits"),
-    reasons(found),
+    bars("Busiest hosts, by pages", "accent", busiest, "no host has been requested yet"),
+    bars("Slowest hosts, by waiting URLs", "second", slowest, "nothing is waiting"),
+    bars("Why URLs are queued", "second", waiting, found.waiting ? "no machine is running" : "nothing is waiting"),
+    ...reasons(found),
   ];
 }
 
 function pace(about) {
   const told = about.delay ? [`one every ${about.delay < 10 ? rate(about.delay) : Math.round(about.delay)} s`] : [];
-  return [...told, ...(about.strain ? ["strained"] : [])].join(", ");
+  return [...told, ...(about.strain ? ["overloaded"] : [])].join(", ");
 }
 
 export function reasons(found) {
-  const rows = Object.entries(found.refusals);
-  const linked = rows.map(([reason, count]) => [inside("refusals", { reason }, reason, `reason ${reason}`), count]);
-  return bars("Refusals by reason", "third", linked, "no worker has refused anything");
+  const all = Object.entries(found.reasons);
+  return Object.entries({ failed: "third", excluded: "second", unwanted: "second" }).map(([kind, style]) => {
+    const rows = all.filter(([reason]) => found.kinds[reason] === kind);
+    const linked = rows.map(([reason, count]) => [inside("failures", { reason }, reason, `reason ${reason}`), count]);
+    return bars(`${kind[0].toUpperCase()}${kind.slice(1)}, by reason`, style, linked, "none so far");
+  });
 }

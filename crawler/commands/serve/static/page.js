@@ -1,39 +1,39 @@
 // One URL: its record and its html, or why there is none.
 
-import { ask, el, inside, number, outside, refill, way, when } from "./dom.js";
+import { get, el, inside, number, outside, refill, way, when } from "./dom.js";
 import { choices } from "./parts.js";
 
 const WORDS = { fetched: when, when, bytes: number };
-const FEW = 10; // links that are shown without being asked for
+const FEW = 10; // links that are shown without a click
 
 export class Page {
   constructor(query) {
-    this.asked = new AbortController();
+    this.request = new AbortController();
     this.element = el("div", {});
     this.load(query.url || "");
   }
 
   end() {
-    this.asked.abort();
+    this.request.abort();
   }
 
   async load(url) {
     try {
-      this.show(await ask("/api/page", { url }, this.asked.signal));
+      this.show(await get("/api/page", { url }, this.request.signal));
     } catch (error) {
-      if (!this.asked.signal.aborted) refill(this.element, card(el("p", { class: "wrong" }, error.message)));
+      if (!this.request.signal.aborted) refill(this.element, card(el("p", { class: "wrong" }, error.message)));
     }
   }
 
   show(found) {
-    const { record, refusal, host } = found;
-    const title = record ? record.title || `A ${found.kind} without a title` : refusal ? "Refused" : found.state;
+    const { record, failure, host } = found;
+    const title = record ? record.title || `A ${found.kind} without a title` : failure ? `No page: ${found.kind}` : found.state;
     const hosts = el("a", { href: way("hosts") }, "Hosts");
     const head = card(
       el("p", { class: "crumb" }, hosts, " › ", inside("host", { host }, host), " ›"),
       el("h2", { class: "title" }, el("bdi", {}, title)),
       el("p", { class: "url" }, outside(found.url)),
-      record || refusal ? facts(found) : el("p", { class: "why" }, found.why),
+      record || failure ? facts(found) : el("p", { class: "why" }, found.why),
     );
     const parts = record ? [links(found), ...(found.length === null ? [] : [html(found)])] : [];
     refill(this.element, head, parts);
@@ -45,7 +45,7 @@ function card(...children) {
 }
 
 function facts(found) {
-  const told = Object.entries(found.record || found.refusal).filter(([name]) => name !== "url" && name !== "title");
+  const told = Object.entries(found.record || found.failure).filter(([name]) => name !== "url" && name !== "title");
   const folders = found.record ? (found.length === null ? ["links"] : ["htmls", "links"]) : ["errs"];
   const files = folders.map((folder) => el("code", {}, `${folder}/${found.host}/${found.key}`));
   const rows = [
@@ -66,8 +66,8 @@ function write(name, value) {
 
 function links(found) {
   const count = found.link_count;
-  const items = found.links.map(({ url, asked }) =>
-    el("li", { class: "url" }, asked ? inside("page", { url }, url) : el("bdi", {}, url)),
+  const items = found.links.map(({ url, linked }) =>
+    el("li", { class: "url" }, linked ? inside("page", { url }, url) : el("bdi", {}, url)),
   );
   const hidden = count - items.length;
   const more = hidden ? el("p", { class: "note" }, `and ${number(hidden)} more`) : null;

@@ -1,14 +1,14 @@
-// Views that are tables: hosts, one host's pages and refusals, refusals by reason, settings.
+// Views that are tables: hosts, one host's pages and failures, failures by reason, settings.
 
-import { ask, bytes, el, inside, many, number, refill, way, when } from "./dom.js";
+import { get, bytes, el, inside, many, number, refill, way, when } from "./dom.js";
 import { reasons } from "./overview.js";
 import { button, choices, table } from "./parts.js";
 
 const TYPING = 250; // milliseconds without a key before a search begins
-const AGAIN = 5000; // milliseconds between two looks at a table that somebody looks at
-const MOST = 1000; // rows that are gathered in one table
+const AGAIN = 5000; // milliseconds until a table is loaded again
+const MOST = 1000; // rows of one table
 
-// What all of them do: load, show, show again, say what is wrong; `query` is what stands in the address.
+// What all of them do: load, show, reload, show errors; `query` is what stands in the address.
 class Table {
   constructor(view, query, again) {
     this.view = view;
@@ -21,17 +21,17 @@ class Table {
 
   end() {
     clearInterval(this.timer);
-    this.asked?.abort();
+    this.request?.abort();
   }
 
   async load() {
-    this.asked?.abort();
-    const asked = (this.asked = new AbortController());
+    this.request?.abort();
+    const request = (this.request = new AbortController());
     try {
-      const found = await ask(`/api/${this.view}`, this.query, asked.signal);
-      if (asked === this.asked) this.show(found);
+      const found = await get(`/api/${this.view}`, this.query, request.signal);
+      if (request === this.request) this.show(found);
     } catch (error) {
-      if (!asked.signal.aborted) refill(this.body, el("p", { class: "wrong" }, error.message));
+      if (!request.signal.aborted) refill(this.body, el("p", { class: "wrong" }, error.message));
     }
   }
 
@@ -109,20 +109,20 @@ export class Hosts extends Table {
     const waiting = `${number(counted)} of ${number(known)} hosts are counted so far; the others come last`;
     const told = counted < known ? waiting : many(known, "host");
     if (this.counted.textContent !== told) this.counted.textContent = told;
-    const heads = [this.head("host", "Host"), this.head("pages", "Pages"), this.head("refusals", "Refusals")];
-    const nothing = this.query.search ? "no host has this in its name" : "no host has been asked yet";
+    const heads = [this.head("host", "Host"), this.head("pages", "Pages"), this.head("failures", "No page")];
+    const nothing = this.query.search ? "no host has this in its name" : "no host has been requested yet";
     refill(this.body, table(heads, found.rows.map(hostRow), nothing), this.pager(found));
   }
 }
 
-function hostRow({ host, pages, refusals }) {
-  const refused = () => inside("host", { host, what: "refusals" }, number(refusals), `refused ${host}`);
+function hostRow({ host, pages, failures }) {
+  const linked = () => inside("host", { host, what: "failures" }, number(failures), `failures ${host}`);
   return el(
     "tr",
     {},
     el("th", { scope: "row" }, inside("host", { host }, host, `host ${host}`)),
     el("td", { class: "number" }, number(pages)),
-    el("td", { class: "number" }, refusals ? refused() : "0"),
+    el("td", { class: "number" }, failures ? linked() : "0"),
   );
 }
 
@@ -135,34 +135,34 @@ export class Host extends Table {
 
   show(found) {
     const what = this.query.what || "pages";
-    const names = { pages: many(found.pages, "page"), refusals: many(found.refusals, "refusal") };
+    const names = { pages: many(found.pages, "page"), failures: `${number(found.failures)} without a page` };
     const tabs = choices("What is shown", names, what, (name) => this.change({ what: name, part: 0 }));
-    refill(this.body, tabs, what === "pages" ? pages(found.rows) : refusals(found.rows), this.pager(found));
+    refill(this.body, tabs, what === "pages" ? pages(found.rows) : failures(found.rows), this.pager(found));
   }
 }
 
-export class Refusals extends Table {
+export class Failures extends Table {
   constructor(query) {
-    super("refusals", query, false);
+    super("failures", query, false);
     this.rows = [];
     this.reasons = el("div", {});
     this.meaning = el("p", { class: "note" });
-    const title = query.reason ? ["Refused: ", el("bdi", {}, query.reason)] : "Refused URLs";
+    const title = query.reason ? ["No page: ", el("bdi", {}, query.reason)] : "URLs without a page";
     this.element.prepend(el("h2", { class: "title" }, title), this.meaning);
     this.element = el("div", { class: "beside" }, this.reasons, this.element);
   }
 
   update(found) {
-    refill(this.reasons, reasons(found));
+    refill(this.reasons, ...reasons(found));
   }
 
   show(found) {
     this.rows = [...this.rows, ...found.rows].slice(0, MOST);
     this.meaning.textContent = found.meaning;
-    const told = `${number(this.rows.length)} found${found.after ? " so far" : ", and there are no more"}`;
+    const told = `${number(this.rows.length)} found${found.after ? " so far" : " in all"}`;
     const more = found.after ? [button("Look further", "more", () => this.further(found.after))] : [];
     const pager = el("div", { class: "pager" }, el("span", { role: "status" }, told), more);
-    refill(this.body, refusals(this.rows), pager);
+    refill(this.body, failures(this.rows), pager);
   }
 
   further(after) {
@@ -217,18 +217,19 @@ function pages(rows) {
   return table([["Page", ""], ["Status", "number"], ...minor], made, "no page of this host is kept");
 }
 
-function refusals(rows) {
+function failures(rows) {
   const made = rows.map((row) =>
     el(
       "tr",
       {},
       el("th", { scope: "row", class: "page" }, inside("page", { url: row.url }, String(row.url), `page ${row.url}`)),
-      el("td", { class: "reason" }, inside("refusals", { reason: row.reason }, String(row.reason), `reason ${row.url}`)),
+      el("td", {}, row.kind),
+      el("td", { class: "reason" }, inside("failures", { reason: row.reason }, String(row.reason), `reason ${row.url}`)),
       el("td", { class: "detail minor" }, el("bdi", {}, String(row.detail ?? ""))),
       el("td", { class: "number minor" }, number(row.attempts)),
       el("td", { class: "number minor" }, when(row.when)),
     ),
   );
-  const heads = [["URL", ""], ["Reason", ""], ["Detail", "minor"], ["Attempts", "number minor"], ["When", "number minor"]];
-  return table(heads, made, "no refusal is here");
+  const heads = [["URL", ""], ["Kind", ""], ["Reason", ""], ["Detail", "minor"], ["Attempts", "number minor"], ["When", "number minor"]];
+  return table(heads, made, "none");
 }

@@ -1,0 +1,43 @@
+"""Frontiers over a small store, and what one finds on its disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.task import Task
+from crawler.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.store import Store
+
+
+def make_root(folder: Path, shards: int = 2) -> None:
+    Store(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
+
+
+def frontier_of(root: Path, me: str = "me", **given: object) -> Frontier:
+    return Frontier(Files(root, me, durable=False), Settings(**{"shards": 2, **given}))  # type: ignore[arg-type]
+
+
+def owner_of(root: Path, me: str = "me", **given: object) -> Frontier:
+    owner = frontier_of(root, me, **given)
+    owner.own(range(owner.shards))
+    return owner
+
+
+def add(owner: Frontier, *tries: Task) -> None:
+    owner.hand_over(tries)
+    owner.flush()
+
+
+def read_all(owner: Frontier) -> Frontier:
+    while owner.unread:
+        owner.read_on()
+    return owner
+
+
+def on_disk(root: Path) -> dict[str, Task]:
+    """What a new owner of all shards finds waiting."""
+    found = read_all(owner_of(root, "new"))
+    numbers = [number for batches in found._batches.values() for number in batches.values()]
+    return {task.url: task for task in found.table.of_batches(numbers)}
