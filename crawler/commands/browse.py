@@ -15,7 +15,7 @@ from crawler import errors
 from crawler.commands.arguments import Add, check_root, normalize_seed
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, candidates, explain
 from crawler.errors import NotThere
-from crawler.frontier.frontier import batches, from_lines
+from crawler.frontier.batches import from_lines, read_batches
 from crawler.store.mount import FILE
 from crawler.store.records import links_of
 from crawler.store.store import Store, find_host, open_store
@@ -74,11 +74,11 @@ def list_pages(options: Namespace) -> int:
 def _listed(store: Store, host: str | None, options: Namespace) -> Iterator[Facts]:
     """Yield the selected records and failure records, host by host."""
     if options.kind:
-        yield from (found for found in store.refusals(host) if kind_of(str(found.get("reason"))) == options.kind)
+        yield from (found for found in store.failures(host) if kind_of(str(found.get("reason"))) == options.kind)
     elif options.all:
         for name in _known(store) if host is None else [host]:
             yield from store.records(name)
-            yield from store.refusals(name)
+            yield from store.failures(name)
     else:
         yield from (page.record for page in store.pages(host))
 
@@ -123,7 +123,7 @@ def print_page(options: Namespace) -> int:
     check_root(options.store, "cat")
     store = open_store(options.store)
     record = _find(store, options.url)
-    html = store.html_bytes(record["url"])
+    html = store.text_bytes(record["url"])
     if options.json:
         print(json.dumps({**record, "html": None if html is None else html.decode("utf-8", "replace")}))
     elif html is None:
@@ -226,8 +226,8 @@ def _rows(store: Store) -> Iterator[HostRow]:
     """Yield each host that has a record, a failure record or a waiting URL, by name."""
     waiting = QueuedUrls(store)
     for host in sorted({*_known(store), *waiting.hosts()}):
-        pages, size = store.weight(host)
-        yield HostRow(pages, store.refused(host), waiting.count(host), size, host)
+        pages, size = store.disk_use(host)
+        yield HostRow(pages, store.count_failures(host), waiting.count(host), size, host)
 
 
 def _known(store: Store) -> list[str]:
@@ -251,7 +251,7 @@ class QueuedUrls:
 
     def _read(self, shards: int) -> Iterator[tuple[str, str]]:
         for shard in range(shards):
-            for data in batches(self._store.files, shard):
+            for data in read_batches(self._store.files, shard):
                 yield from ((urls.host(task.url), urls.key(task.url)) for task in from_lines(data))
 
     def hosts(self) -> Iterator[str]:
@@ -261,4 +261,4 @@ class QueuedUrls:
     def count(self, host: str) -> int:
         """Return how many URLs of a host wait; batches also have some that are done and not removed yet."""
         keys = {key for (key,) in self._db.execute("SELECT key FROM waiting WHERE host = ?", (host,))}
-        return len(keys - self._store.settled(host)) if keys else 0
+        return len(keys - self._store.done(host)) if keys else 0

@@ -7,7 +7,7 @@ from argparse import Namespace
 from crawler import errors
 from crawler.commands.arguments import Add
 from crawler.fleet import control
-from crawler.store.store import open_to_write
+from crawler.store.writer import open_to_write
 from crawler.terminal import say
 
 STORE = "/mnt/shared/crawl"

@@ -20,8 +20,9 @@ from crawler.commands.arguments import Add, check_root, what_is_wrong
 from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
+from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.shards import FREE, inboxes, read_owners
-from crawler.frontier.frontier import batches, from_lines
+from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.scope import REDIRECT, Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings import Settings
@@ -136,7 +137,7 @@ def _fate(store: Store, url: str, shards: Iterable[int]) -> Facts | None:
 
 
 def _done(store: Store, url: str, shards: list[int]) -> Facts | None:
-    record, failure = store.record(url), store.refusal(url)
+    record, failure = store.record(url), store.failure(url)
     if record:
         return {"state": DONE, "record": _of_record(record)}
     if failure:
@@ -157,7 +158,7 @@ def _of_record(record: Facts) -> Facts:
 
 
 def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
-    lines = [line for shard in shards for data in batches(files, shard) for line in _line_in(data, url)]
+    lines = [line for shard in shards for data in read_batches(files, shard) for line in _line_in(data, url)]
     tasks = list(from_lines(b"".join(lines)))
     if not tasks:
         return None
@@ -294,7 +295,7 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Decision | None:
     if found["robots"].get("allowed") is False and settings.robots:
         return "robots", f"{look_up('robots').meaning}, as it was last read"
     if settings.max_per_host is not None:
-        pages = store.kept(urls.host(found["url"]))
+        pages = store.count_pages(urls.host(found["url"]))
         if pages >= settings.max_per_host:
             return "max_per_host", f"its host has {many(pages, 'page')}, and max_per_host is {settings.max_per_host:,}"
     return None
@@ -330,7 +331,7 @@ def _say_owner(owner: Facts) -> str:
     if owner["id"] is None:
         return "free: no worker owns it"
     machine = f" of machine {owner['machine']} on {owner['name']}" if owner["machine"] else ""
-    seen = f", seen {owner['age']:,} s ago" if owner["age"] or owner["state"] == members.ALIVE else ""
+    seen = f", seen {owner['age']:,} s ago" if owner["age"] or owner["state"] == ALIVE else ""
     return f"owned by worker {owner['id']}{machine}, {owner['state']}{seen}"
 
 

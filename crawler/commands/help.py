@@ -27,7 +27,7 @@ def run(options: Namespace) -> int:
     """`crawler help`."""
     pages, topic = topics(), options.topic
     if topic is None:
-        print("\n".join([overview(), "", "manual:", *(f"  {name:<12}{title}" for name, title in pages.items())]))
+        print("\n".join([overview(), "", "manual:", *(f"  {name:<15}{title}" for name, title in pages.items())]))
     elif topic in pages:
         usage = [parsers([topic])[topic].format_help()] if topic in COMMANDS else []
         _show("\n".join([*usage, page(topic)]))

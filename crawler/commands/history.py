@@ -49,7 +49,7 @@ class Outlook:
         members = look(self.store.files, self._settings, again, self._memory)
         found = status.tell(self.store, members, self._backlog, self._wrong)
         now = round(time.time(), 2)
-        slowest = _slowest(members.of_the_living)
+        slowest = _slowest(members.counters_alive)
         known = {facts["host"]: facts for facts in slowest}
         return {
             **found,
@@ -72,7 +72,7 @@ class Outlook:
     def _read_settings(self) -> None:
         """Follow edits of crawl.yaml, and note what is wrong with it."""
         if time.monotonic() >= self._next_read:
-            self._settings, self._wrong = self.store.settings_at_hand()
+            self._settings, self._wrong = self.store.settings_or_defaults()
             self._next_read = time.monotonic() + SELDOM
 
     def _backlog(self) -> int:

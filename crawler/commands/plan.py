@@ -84,16 +84,16 @@ def learn(store: Store, pages: float) -> dict[str, float]:
     """What a small crawl tells of a larger one of the same kind."""
     records = [len(page.links) for page in bar(store.pages(), "pages")]
     hosts = store.hosts()
-    kept, size = map(sum, zip(*(store.weight(host) for host in hosts), strict=True)) if hosts else (0, 0)
+    kept, size = map(sum, zip(*(store.disk_use(host) for host in hosts), strict=True)) if hosts else (0, 0)
     if not records or not kept:
         raise NotThere(f"{store.root} has no page to learn from; crawl some first, with --limit 1000, say")
-    settled = sum(len(store.settled(host)) for host in {*hosts, *filter(urls.is_host, store.files.names("errs"))})
+    settled = sum(len(store.done(host)) for host in {*hosts, *filter(urls.is_host, store.files.names("errs"))})
     return {
         "hosts": min(max(round(pages * len(hosts) / kept), 1), pages),  # some have only redirects
         "page_size": size / kept,
         "links": sum(records) / len(records),
         "others": max(settled / kept - 1, 0.0),
-        "delay": store.settings_at_hand()[0].delay,
+        "delay": store.settings_or_defaults()[0].delay,
     }
 
 

@@ -20,11 +20,13 @@ from crawler.commands.arguments import DURATION, Add
 from crawler.crawl.start import describe_machines
 from crawler.errors import UsageError, did_you_mean
 from crawler.fleet.shards import inboxes, read_owners
-from crawler.frontier.frontier import Frontier, in_parts
+from crawler.frontier.batches import in_parts
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import BY_WAY_OF, Task, extend
 from crawler.settings import Settings
-from crawler.store.records import depth_of, farthest, from_utc, mark_of
-from crawler.store.store import Store, find_host, open_to_write
+from crawler.store.records import assumed_depth, depth_of, from_utc, mark_of
+from crawler.store.store import Store, find_host
+from crawler.store.writer import open_to_write
 from crawler.terminal import bar, many, say
 from crawler.web import urls
 from crawler.web.reasons import KINDS, REASONS, kind, row_of
@@ -87,7 +89,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
 
 def _failures(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
     for host in wanted.hosts or sorted(filter(urls.is_host, store.files.names("errs"))):
-        for failure in store.refusals(host):
+        for failure in store.failures(host):
             url = failure.get("url")
             if isinstance(url, str) and urls.is_safe(url) and urls.host(url) == host and wanted.has(failure):
                 yield failure
@@ -97,7 +99,8 @@ def _task(failure: dict[str, Any], settings: Settings) -> Task:
     """Return the retry task of a failed URL, at its depth; old failure records do not have one."""
     target = re.fullmatch(rf"{BY_WAY_OF} (\S+)", str(failure.get("detail")))  # of a redirect loop: it may still be one
     via = extend("", target[1]) if target else ""
-    return Task(urls.as_retry_task(failure["url"], mark_of(failure)), depth_of(failure, farthest(settings)), via=via)
+    depth = depth_of(failure, assumed_depth(settings))
+    return Task(urls.as_retry_task(failure["url"], mark_of(failure)), depth, via=via)
 
 
 def _said(counts: Counter[str], who: str) -> str:

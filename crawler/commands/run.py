@@ -20,7 +20,8 @@ from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
 from crawler.store.mount import Files
-from crawler.store.store import open_store, open_to_write
+from crawler.store.store import open_store
+from crawler.store.writer import open_to_write
 from crawler.terminal import as_time, many, say
 from crawler.web import urls
 from crawler.web.reasons import KINDS

@@ -11,8 +11,9 @@ from typing import Any
 from crawler import errors
 from crawler.commands.arguments import Add
 from crawler.fleet.control import is_paused
-from crawler.fleet.members import ALIVE, ENDED, Facts, Members, look
-from crawler.frontier.frontier import folder, lines_of
+from crawler.fleet.heartbeats import ALIVE, ENDED
+from crawler.fleet.members import Facts, Members, look
+from crawler.frontier.batches import folder, lines_of
 from crawler.store.store import Store, open_store
 from crawler.terminal import many, say, size
 from crawler.web.reasons import KINDS
@@ -44,13 +45,13 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 
     After a kill, counters may lack what a worker did since its last heartbeat.
     """
-    settings, wrong = store.settings_at_hand()
+    settings, wrong = store.settings_or_defaults()
     return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards), wrong)
 
 
 def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
     """Return the same for members seen before; `backlog` counts the waiting URLs if no worker is alive."""
-    counters, alive, of_the_living = members.counters, members.alive, members.of_the_living
+    counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
     reasons = dict((+sums["reasons"]).most_common())
     return {

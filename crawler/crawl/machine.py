@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
-import os
 import re
 import resource
 import secrets
@@ -23,6 +21,7 @@ from types import FrameType
 from typing import TypeVar
 
 from crawler import errors
+from crawler.crawl import child
 from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
@@ -31,25 +30,24 @@ from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Sco
 from crawler.crawl.worker import desk, pauses
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
-from crawler.frontier.frontier import Frontier, from_lines
+from crawler.frontier.batches import from_lines
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.settings import Settings, render
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.terminal import many
 from crawler.web.page import Failure
 
 MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
-PR_SET_PDEATHSIG = 1
 M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one per thread, a worker used half as much memory again
 RESUMED = {
     STORE_AWAY: "the store responds again",
     SPACE: "the store has space again",
     DESCRIPTORS: "files can be opened again",
 }
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,7 @@ class Machine:
         self.plan = plan
         self.settings = settings
         self.id = plan.id
-        self._context = multiprocessing.get_context("spawn")  # forking after threads or TLS have started is unsafe
-        self.scoreboard = Scoreboard(self._context, plan.workers, plan.threads)
-        # One pool per worker: a dead process breaks its whole pool, which would take healthy workers along.
+        self.scoreboard = Scoreboard(child.CONTEXT, plan.workers, plan.threads)
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
@@ -96,7 +92,7 @@ class Machine:
     def run(self) -> int:
         """Run to the end and return the exit code."""
         # Never restored: a second Ctrl-C after the end must not change the exit code.
-        for number in SIGNALS:
+        for number in child.SIGNALS:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         try:
@@ -119,13 +115,8 @@ class Machine:
         return self._exit_code()
 
     def _start(self, row: int) -> None:
-        args = (os.getpid(), self.scoreboard, self.plan.logs)
-        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=init_worker, initargs=args)
-        self._pools[row] = pool
-        # Blocked, because Ctrl-C would kill a worker that is only starting; it unblocks them when it is ready.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        self._work[pool.submit(work, str(self.plan.root), row, self.id, self.settings)] = row
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        pool = self._pools[row] = child.make_pool(init_worker, self.scoreboard, self.plan.logs)
+        self._work[child.submit(pool, work, str(self.plan.root), row, self.id, self.settings)] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -203,12 +194,12 @@ class Machine:
             self.scoreboard.set_in_flight(row, slot, "")
         self._count_crash(row, fault)
         files = Files(self.plan.root, self.id, self.settings.durable)
-        store, frontier = Store(self.plan.root, files), Frontier(files, self.settings)
+        store, frontier = StoreWriter(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of them
             for number, task in enumerate(from_lines("\n".join(suspects).encode())):
                 self._blamed[task.url] += blame
                 if self._blamed[task.url] >= MAX_BLAME:
-                    store.put_refusal(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
+                    store.put_failure(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
                     due = time.monotonic() + 2 * number
                     frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])
@@ -256,20 +247,13 @@ _scoreboard: Scoreboard | None = None
 Result = TypeVar("Result")
 
 
-def init_worker(parent: int, scoreboard: Scoreboard, logs: Logs) -> None:
-    """Set up a pool process as a worker: it dies with the supervisor, and leaves signals to it."""
+def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
+    """Set up a pool's process as a worker."""
     global _scoreboard
     _scoreboard = scoreboard
-    with suppress(OSError, AttributeError):  # not Linux: the checks of the parent's id below and in upkeep must do
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
-    if os.getppid() != parent:
-        os._exit(errors.STOPPED)
     raise_limits()
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     logs.begin()
 
 
@@ -317,7 +301,7 @@ def work(root: str, row: int, machine: str, settings: Settings) -> str:
 
     assert _scoreboard is not None
     files = Files(root, secrets.token_hex(4), settings.durable)
-    store = Store(root, files)
+    store = StoreWriter(root, files)
     retry_until_store_answers(files.share_mode)
     seeds = Seeds(store, settings)
     core = Core(row, machine)  # before the worker has threads, which inherit it

@@ -15,12 +15,14 @@ from crawler.errors import Busy, StoreError, UsageError
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
-from crawler.frontier.frontier import Frontier, in_parts
+from crawler.frontier.batches import in_parts
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings import LIVE, Settings, check_together, contradictions, has_secrets, parse, show_safely
 from crawler.store.mount import Files
-from crawler.store.store import FOLDERS, NEW, Store, new_settings, open_store
+from crawler.store.store import FOLDERS, Store, check_store
+from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many
 from crawler.web import urls
 
@@ -33,11 +35,11 @@ WRITERS = 16  # batches that are written concurrently
 def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
     """Prepare the store for workers, add the given URLs, and return its settings."""
     files = Files(root, me)
-    store = Store(root, files)
+    store = StoreWriter(root, files)
     is_new = _is_new(root, store)
     if is_new:
         _make(root, store, given, bool(seeds))
-    store = open_store(root, files)
+    check_store(store)
     settings = store.settings()
     _check_agreement(root, settings, given)
     check_together(settings)
@@ -58,7 +60,7 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     return settings
 
 
-def add(store: Store, seeds: Sequence[str]) -> str:
+def add(store: StoreWriter, seeds: Sequence[str]) -> str:
     """Add URLs to a crawl that may be running, and return a sentence about the result.
 
     They are stored and handed over before we look which machines run. Machines that are just about to exit may leave
@@ -68,7 +70,7 @@ def add(store: Store, seeds: Sequence[str]) -> str:
     store.files.durable = settings.durable
     normalized = _normalized(seeds, settings)
     few = normalized if len(normalized) <= MAX_LOOKUPS else []
-    done = sum(store.record(url) is not None or store.refusal(url) is not None for url in few)
+    done = sum(store.record(url) is not None or store.failure(url) is not None for url in few)
     added = _add(store, settings, normalized)
     said = f"{many(added, 'URL')} added" if added else "nothing new: the same URLs were added before"
     known = f" ({done:,} of them already done)" if done and added else ""
@@ -99,7 +101,7 @@ def _normalized(seeds: Sequence[str], settings: Settings) -> list[str]:
     return list(dict.fromkeys(filter(None, normalized)))
 
 
-def _is_new(root: Path, store: Store) -> bool:
+def _is_new(root: Path, store: StoreWriter) -> bool:
     if root.is_file():
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
     if not root.exists() and not root.absolute().parent.is_dir():
@@ -109,7 +111,7 @@ def _is_new(root: Path, store: Store) -> bool:
     return not root.exists() or not store.is_made()
 
 
-def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> None:
+def _make(root: Path, store: StoreWriter, given: dict[str, Any], has_seeds: bool) -> None:
     settings = _first_settings(root, store, given)
     check_together(settings)
     has_pages = bool(store.files.names("links"))
@@ -128,7 +130,7 @@ def _make(root: Path, store: Store, given: dict[str, Any], has_seeds: bool) -> N
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
 
 
-def _make_alone(store: Store, settings: Settings, has_pages: bool) -> None:
+def _make_alone(store: StoreWriter, settings: Settings, has_pages: bool) -> None:
     """Create the store unless another machine does; a mount may show a lock long after it was released."""
     limit = time.monotonic() + CREATE_TIMEOUT
     while not store.is_made():
@@ -161,7 +163,7 @@ def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> N
         )
 
 
-def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
+def _add(store: StoreWriter, settings: Settings, seeds: Sequence[str]) -> int:
     """Store the seeds, hand them over, and return how many are new.
 
     They are stored first, with a mark: a later run that finds the mark (this one was killed) hands them over again.
@@ -171,18 +173,19 @@ def _add(store: Store, settings: Settings, seeds: Sequence[str]) -> int:
     for part in in_parts(map(Task, _normalized(seeds, settings)), 20_000):
         name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
         if name not in known:
-            store.add_seeds((task.url for task in part), name + NEW)
+            store.add_seeds((task.url for task in part), name + NOT_HANDED_OVER)
             added += len(part)
     _hand_over(store, settings)
     return added
 
 
-def _hand_over(store: Store, settings: Settings) -> None:
+def _hand_over(store: StoreWriter, settings: Settings) -> None:
     """Hand over the marked seeds, to many shards concurrently, because each write to a mount has latency."""
     with ThreadPoolExecutor(WRITERS) as pool:
         frontier = Frontier(store.files, settings, pool.map)
         frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
-        for name, marked in store.seeds(known=(name for name in store.files.names("seeds") if not name.endswith(NEW))):
+        known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
+        for name, marked in store.seeds(known):
             frontier.hand_over(Task(seed) for seed in marked)
             frontier.flush()
             store.seeds_are_handed_over(name)

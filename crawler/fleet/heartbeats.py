@@ -1,4 +1,10 @@
-"""Signs of life: what the names in `workers/` say, and who is alive by them. Pure but for `read_counters`."""
+"""Heartbeats: the names in `workers/`, who is alive by them, and the counters in those files.
+
+Whether a worker is alive is decided here alone, by `state_of`. Observers differ only in how they know how long it has
+been silent. A worker watches the others all the time by its own clock (`Watch`), as `crawler stop` does while it waits,
+and may take over from a dead one. A command that looks once has only the age of the file by the mount's clock
+(`members.look`), which may be wrong: it looks a second time before it reports a worker as silent.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +18,16 @@ from crawler.store.mount import Files
 
 END = "end"
 ALL = ".all"
+ALIVE, SILENT, ENDED = "alive", "silent", "ended"
 
 Check = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the name of a worker's file says: `id@n` is busy, `id@n.k` idle for the k-th time, `id@n.end` gone.
+    """The name of a worker's file: `id@n` is busy, `id@n.k` idle after k arrivals, `id@n.end` ended or dead.
 
-    `id@n.k.all` is idle, and has looked into all its inboxes since its last beat.
+    `id@n.k.all` is idle, and has read all its inboxes since its last beat.
     """
 
     id: str
@@ -29,7 +36,7 @@ class Heartbeat:
 
     @classmethod
     def of(cls, name: str) -> Heartbeat | None:
-        """Read a name in `workers/`; None for one that is not ours."""
+        """Parse a name in `workers/`; None if it is not a heartbeat."""
         id, _, rest = name.partition("@")
         beat, _, mark = rest.partition(".")
         return cls(id, int(beat), mark) if id and beat.isdecimal() else None
@@ -45,103 +52,115 @@ class Heartbeat:
         return self.mark.removesuffix(ALL).isdigit()
 
 
+def heartbeats(names: Iterable[str]) -> list[Heartbeat]:
+    """Return the heartbeats among the names in `workers/`."""
+    return [heartbeat for heartbeat in map(Heartbeat.of, names) if heartbeat]
+
+
+def newest(found: Iterable[Heartbeat]) -> dict[str, Heartbeat]:
+    """Return the newest heartbeat of each worker, by id."""
+    ordered = sorted(found, key=lambda heartbeat: (heartbeat.beat, heartbeat.mark))
+    return {heartbeat.id: heartbeat for heartbeat in ordered}
+
+
+def newest_in(files: Files) -> dict[str, Heartbeat]:
+    """Return the same from a listing of `workers/`."""
+    return newest(heartbeats(files.names("workers")))
+
+
+def state_of(heartbeat: Heartbeat, silent_for: float, dead_after: float) -> str:
+    """Return ENDED if a worker signed off or was marked dead, SILENT after `dead_after` seconds, else ALIVE."""
+    return ENDED if heartbeat.mark == END else SILENT if silent_for >= dead_after else ALIVE
+
+
 @dataclass(slots=True)
 class Seen:
     """What we have seen of another worker, by our own clock."""
 
     heartbeat: Heartbeat
-    still: float = 0.0  # how long its pulse has stood still while we were looking
+    still: float = 0.0  # how long it showed no new heartbeat while we were watching
     looked: float = 0.0
 
 
 class Watch:
-    """Who is alive, from listings of `workers/` and our own monotonic clock alone."""
+    """Watches who is alive, by listings of `workers/` and our own monotonic clock alone."""
 
     def __init__(self, dead_after: float, heartbeat: float) -> None:
         self.dead_after = dead_after
         self.longest_gap = 2 * heartbeat
         self.seen: dict[str, Seen] = {}
 
-    def look(self, heartbeats: Iterable[Heartbeat], now: float) -> None:
+    def look(self, found: Iterable[Heartbeat], now: float) -> None:
         """Take in one listing.
 
-        Time in which we could not look (a mount that hung) counts for two pulses at most: everyone else may
-        have hung with us.
+        Time in which we could not look (the mount hung) counts as two heartbeats at most: the others may have hung too.
         """
-        newest: dict[str, Heartbeat] = {}
-        for heartbeat in sorted(heartbeats, key=lambda heartbeat: (heartbeat.beat, heartbeat.mark)):
-            newest[heartbeat.id] = heartbeat
-        for id in self.seen.keys() | newest.keys():
+        last = newest(found)
+        for id in self.seen.keys() | last.keys():
             seen = self.seen.get(id)
-            if seen is None or (id in newest and seen.heartbeat != newest[id]):
-                self.seen[id] = Seen(newest[id], 0.0, now)
+            if seen is None or (id in last and seen.heartbeat != last[id]):
+                self.seen[id] = Seen(last[id], 0.0, now)
             else:
                 seen.still += min(now - seen.looked, self.longest_gap)
                 seen.looked = now
 
     def expect(self, id: str, now: float) -> None:
-        """Watch for a worker that owns a shard but has no pulse (somebody removed its file, say)."""
+        """Watch a worker that owns a shard but has no heartbeat (somebody removed its file, say)."""
         self.seen.setdefault(id, Seen(Heartbeat(id, 0), 0.0, now))
 
     def mark_dead(self, id: str) -> None:
-        """Believe that a worker is gone."""
+        """Remember that a worker was marked dead."""
         if id in self.seen:
             self.seen[id].still = float("inf")
 
     def is_marked_dead(self, id: str) -> bool:
-        """Whether we have seen to a dead worker already; one that comes back is not."""
+        """Tell whether a worker was marked dead already, and has shown no heartbeat since."""
         return self.seen[id].still == float("inf")
 
     def alive(self) -> list[Heartbeat]:
-        """The workers whose pulse goes."""
-        # From a copy: the pulse may see a new worker while the housekeeper counts them.
-        return [seen.heartbeat for seen in list(self.seen.values()) if not self._stands_still(seen)]
+        """Return the last heartbeats of the workers that are alive."""
+        # From a copy: the heartbeat thread may add a worker meanwhile.
+        return [seen.heartbeat for seen in list(self.seen.values()) if self._is_alive(seen)]
 
     def is_dead(self, id: str) -> bool:
-        """Whether a worker's pulse has stood still for too long, or it said goodbye."""
-        return self._stands_still(self.seen[id])
+        """Tell whether a worker has ended, or has been silent for too long."""
+        return not self._is_alive(self.seen[id])
 
-    def _stands_still(self, seen: Seen) -> bool:
-        return seen.heartbeat.mark == END or seen.still >= self.dead_after
+    def _is_alive(self, seen: Seen) -> bool:
+        return state_of(seen.heartbeat, seen.still, self.dead_after) == ALIVE
 
 
 def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-    """What every worker of the crawl, alive or not, has last said of itself, with its pulse as `pulse`.
+    """Return the last counters of every worker of the crawl, alive or not, with its heartbeat as `heartbeat`.
 
-    `known` is what one who looks again and again has read before, by id: a name is written once, and so is read once.
+    `known` caches counters by id for repeated calls: a file in `workers/` is written once, and so need be read once.
     """
     known = {} if known is None else known
-    newest: dict[str, Heartbeat] = {}
+    last: dict[str, Heartbeat] = {}
     read: set[str] = set()
-    for _ in range(3):  # a pulse that is gone since the listing has a successor in the next one
-        heartbeats = sorted(
-            filter(None, map(Heartbeat.of, files.names("workers"))), key=lambda heartbeat: heartbeat.beat
-        )
-        newest |= {heartbeat.id: heartbeat for heartbeat in heartbeats}
-        new = [p for p in newest.values() if p.id not in read and known.get(p.id, {}).get("heartbeat") != p]
+    for _ in range(3):  # a file that is gone since the listing has a successor in the next one
+        last |= newest_in(files)
+        new = [it for it in last.values() if it.id not in read and known.get(it.id, {}).get("heartbeat") != it]
         texts = {heartbeat: files.get(heartbeat.name) for heartbeat in new}
         for heartbeat, text in texts.items():
             with suppress(ValueError, TypeError, RecursionError):  # not one of ours
-                known[heartbeat.id] = {**said(text or b""), "heartbeat": heartbeat}
+                known[heartbeat.id] = {**parse_counters(text or b""), "heartbeat": heartbeat}
                 read.add(heartbeat.id)
         if None not in texts.values():
             break
-    return without_folded([known[id] for id in newest if id in known])
+    return without_folded([known[id] for id in last if id in known])
 
 
 def without_folded(counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Counters without those of workers that stand in another's, as `check --repair` leaves them of ended workers."""
+    """Return counters without those that others include: `check --repair` sums up workers that ended long ago."""
     folded = {id for found in counters for id in found.get("folded", ())}
     return [found for found in counters if found["heartbeat"].id not in folded]
 
 
-def said(text: bytes) -> dict[str, Any]:
-    """What a worker says of itself, without what has another shape than workers give it.
-
-    TypeError or ValueError if it is none of ours.
-    """
+def parse_counters(text: bytes) -> dict[str, Any]:
+    """Return a worker's counters, without values of a wrong type; TypeError or ValueError if they are no counters."""
     facts = {**json.loads(text)}
-    return {name: value for name, value in facts.items() if name not in SHAPES or SHAPES[name](value)}
+    return {name: value for name, value in facts.items() if name not in CHECKS or CHECKS[name](value)}
 
 
 def _is_text(value: object) -> bool:
@@ -168,7 +187,7 @@ def _rows_of(*kinds: Check) -> Check:
 
 
 NUMBERS = ("pid", "pages", "waiting", "in_flight", "hosts", "shards", "rate")
-SHAPES: dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "skipped"), _is_number),
     **dict.fromkeys(("reasons", "traps", "waiting_for"), _dict_of(_is_number)),
     "blocked": _dict_of(_is_text),

@@ -1,4 +1,4 @@
-"""A worker's trace on its machine's own disk: after a crash, the same machine knows at once who is dead."""
+"""A worker's lock on its machine's own disk: after a crash, the same machine knows at once who is dead."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from crawler.store.records import to_json
 
 @cache
 def boot() -> str:
-    """What tells this machine from others that share its temporary folder, where the kernel says it."""
+    """Return an id of this boot: several machines may share a temporary folder."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     return "boot"
 
 
-class Trace:
-    """What a worker leaves on its machine's own disk: a lock that ends with it, and its last counters.
+class LocalLock:
+    """A lock that ends with its worker, and the worker's last counters, in the machine's temporary folder.
 
-    So after a crash the same machine need not wait to know who is dead, and nothing is missing from the counts. It says
-    nothing of workers on other machines; those are watched.
+    After a crash the same machine need not wait for `dead_after`, and the counts are complete. It says nothing about
+    workers on other machines; those are watched by their heartbeats.
     """
 
     def __init__(self, id: str) -> None:
         self._path = self._of(id)
         self._lock = FileLock(self._path, timeout=0, thread_local=False)
-        with suppress(OSError):  # without a trace, the others wait for their patience to end
+        with suppress(OSError):  # without a lock, others wait for `dead_after`
             self._lock.acquire()
 
     def note(self, counters: dict[str, Any]) -> None:
-        """Note counters that the next pulse would have shown."""
+        """Save counters that the next heartbeat would show."""
         fresh = self._path.with_suffix(".new")
-        with suppress(OSError):  # a full or a cleaned disk of this machine's own: the next pulse will do
+        with suppress(OSError):  # the disk is full or was cleaned up: the next heartbeat will do
             fresh.write_bytes(to_json(counters))
             fresh.rename(self._path.with_suffix(".json"))
-            os.utime(self._path)  # programs that clean up go by age
+            os.utime(self._path)  # temporary folders are cleaned up by age
 
-    def wipe(self) -> None:
-        """The worker has ended in good order."""
+    def release(self) -> None:
+        """Release and remove the lock: the worker has ended cleanly."""
         self._lock.release()
-        self.forget(self._path.stem)
+        self.remove(self._path.stem)
 
     @classmethod
-    def of_the_dead(cls, id: str) -> tuple[bool, bytes | None]:
-        """(whether a worker ran on this machine and is gone, its last counters)."""
+    def died_here(cls, id: str) -> tuple[bool, bytes | None]:
+        """Return whether a worker ran on this machine and is gone, and its last counters."""
         path = cls._of(id)
         try:
             note = path.with_suffix(".json").read_bytes() if path.with_suffix(".json").exists() else None
-            if not path.exists():  # it ended by itself, if it says so; or somebody has cleaned up
+            if not path.exists():  # it ended, if its counters say so; or somebody has cleaned up
                 return note is not None and b'"ended": true' in note, note
             with FileLock(path, timeout=0):
                 return True, note
@@ -62,8 +62,8 @@ class Trace:
             return False, None
 
     @classmethod
-    def forget(cls, id: str) -> None:
-        """Remove a trace that has told all it can."""
+    def remove(cls, id: str) -> None:
+        """Remove the files of a worker that is gone."""
         for suffix in (".lock", ".json", ".new"):
             cls._of(id).with_suffix(suffix).unlink(missing_ok=True)
 

@@ -1,8 +1,8 @@
-"""Who is at work: the machines and workers of a crawl as an operator sees them. (Workers watch each other by `shards`.)
+"""The machines and workers of a crawl, as an operator sees them. (Workers watch each other: see `shards`.)
 
-No clock of another machine is read if it can be helped: the age of a pulse is what the file server says of it, compared
-with what the server says of a name that is made just now. Not promised: a mount that stamps names with its clients' own
-clocks makes ages wrong by as much as those differ; so what looks silent is looked at once more, a pulse later.
+The age of a heartbeat is its file's time compared with that of a file made just now, both by the file server's clock.
+Not promised: on a mount where clients stamp files, ages are wrong by as much as their clocks differ; so a worker that
+seems silent is looked at again, a heartbeat later.
 """
 
 from __future__ import annotations
@@ -12,119 +12,96 @@ import os
 import platform
 import re
 import time
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from crawler.errors import StoreError
-from crawler.fleet.heartbeats import END, NUMBERS, Heartbeat, read_counters, said
+from crawler.fleet.heartbeats import (
+    ALIVE,
+    ENDED,
+    NUMBERS,
+    SILENT,
+    Heartbeat,
+    newest_in,
+    parse_counters,
+    read_counters,
+    state_of,
+)
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
 
-MACHINE = ".machine"  # `workers/<id>.machine` is there from before a machine's first worker until after its last
-STARTING, ALIVE, SILENT, ENDED = "starting", "alive", "silent", "ended"
-PATIENCE_AT_START = 60.0  # seconds that a machine has for its first pulse before it counts as silent
-MINUTE = 60.0
+MACHINE = ".machine"  # `workers/<id>.machine` exists from before a machine's first worker until after its last
+STARTING = "starting"  # the state of a machine without a worker yet; others have those of workers
+START_SECONDS = 60.0  # for the first heartbeat of a machine before it counts as silent
 
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Machines and workers, each as a JSON value."""
+    """Machines and workers, each as a JSON object."""
 
     machines: list[Facts]
     workers: list[Facts]
-    counters: list[Facts]  # what the workers say of themselves, as it is
+    counters: list[Facts]  # of the workers, as they wrote them
 
     @property
     def alive(self) -> list[Facts]:
-        """The workers whose pulse goes."""
+        """The workers that are alive."""
         return [worker for worker in self.workers if worker["state"] == ALIVE]
 
     @property
-    def of_the_living(self) -> list[Facts]:
-        """What these say of themselves."""
+    def counters_alive(self) -> list[Facts]:
+        """The counters of the workers that are alive."""
         ids = {worker["id"] for worker in self.alive}
         return [found for found in self.counters if found["heartbeat"].id in ids]
 
     @property
     def at_work(self) -> list[Facts]:
-        """The machines that work or are about to."""
+        """The machines that are alive or starting."""
         return [machine for machine in self.machines if machine["state"] in (STARTING, ALIVE)]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one who looks again and again need not ask again: what is under a name in `workers/` stays as it is."""
+    """Caches what repeated looks would read again: a file in `workers/` never changes."""
 
     counters: dict[str, Facts] = field(default_factory=dict)
-    _shown: dict[str, tuple[Heartbeat, float]] = field(default_factory=dict)  # since when, by our own clock
+    _shown: dict[str, tuple[Heartbeat, float]] = field(default_factory=dict)  # and since when, by our own clock
 
     def age(self, files: Files, heartbeat: Heartbeat, clock: float) -> float:
-        """Seconds since a pulse was shown: by its stamp when it is new to us, and then since we saw it change."""
+        """Return the age of a heartbeat: by its file when we first see the worker, later since we saw it change."""
         known = self._shown.get(heartbeat.id)
         if known is None or known[0] != heartbeat:
-            # Who is gone since the listing has just beaten.
+            # A file that is gone since the listing was replaced just now.
             written = (files.written(heartbeat.name) or clock) if known is None else clock
             known = self._shown[heartbeat.id] = heartbeat, time.monotonic() - max(clock - written, 0.0)
         return time.monotonic() - known[1]
 
 
-class Rate:
-    """How many a second over about the last minute, from a count that only grows; the clock is passed in."""
-
-    def __init__(self, now: float) -> None:
-        self._seen = deque([(now, 0)])
-
-    def note(self, count: int, now: float) -> float:
-        """Take in the count as it is now."""
-        if now - self._seen[-1][0] >= 1:
-            self._seen.append((now, count))
-        while len(self._seen) > 1 and now - self._seen[1][0] >= MINUTE:
-            self._seen.popleft()
-        then, old = self._seen[0]
-        return round((count - old) / max(now - then, 1.0), 2)
-
-
-class Minutes:
-    """How a worker's counts stood at each full minute of its last hour, the oldest first; the clock is passed in."""
-
-    def __init__(self, now: float) -> None:
-        self._next = now + MINUTE
-        self._stood: deque[tuple[int, ...]] = deque(maxlen=60)
-
-    def note(self, counts: tuple[int, ...], now: float) -> list[tuple[int, ...]]:
-        """Take in the counts as they are now."""
-        while now >= self._next:
-            self._stood.append(counts)
-            self._next += MINUTE
-        return list(self._stood)
-
-
 def announce(files: Files, machine: str) -> None:
-    """Say that a machine is about to start workers, so that no `crawler stop` misses it."""
+    """Announce a machine before it starts workers, so that no `crawler stop` misses it."""
     facts = {"machine": machine, "name": platform.node(), "pid": os.getpid(), "started": utc(time.time())}
     files.put(f"workers/{machine}{MACHINE}", to_json(facts))
 
 
 def announced(files: Files) -> list[str]:
-    """The ids of the machines that have said so, and have not ended in good order."""
+    """Return the ids of the machines that announced themselves and have not ended cleanly."""
     names = (name.removesuffix(MACHINE) for name in files.names("workers") if name.endswith(MACHINE))
     return sorted(filter(is_id, names))
 
 
 def is_id(text: object) -> bool:
-    """Whether this can be the id of a machine: it becomes a part of names."""
+    """Tell whether this can be the id of a machine: it becomes part of file names."""
     return isinstance(text, str) and re.fullmatch(r"[\w-]{1,64}", text, re.ASCII) is not None
 
 
 def look(files: Files, settings: Settings, again: bool = True, memory: Memory | None = None) -> Members:
-    """Who is there; `again` looks twice at what seems silent, which takes a little longer than a pulse."""
+    """Return who is there; `again` looks twice if a worker seems silent, which takes about a heartbeat."""
     memory = memory or Memory()
-    clock = _clock(files)
+    clock = store_time(files)
     counters = read_counters(files, memory.counters)
     ages = [memory.age(files, found["heartbeat"], clock) for found in counters]
     workers = [_worker(found, age, settings.dead_after) for found, age in zip(counters, ages, strict=True)]
@@ -133,7 +110,7 @@ def look(files: Files, settings: Settings, again: bool = True, memory: Memory | 
         time.sleep(1.5 * settings.heartbeat)
         with suppress(StoreError):
             files.freshen("workers")
-        _look_again(files, silent)
+        _look_again(files, silent, settings.dead_after)
     for worker in workers:
         del worker["heartbeat"]
     workers.sort(key=lambda worker: (worker["state"], worker["machine"], worker["id"]))
@@ -141,32 +118,31 @@ def look(files: Files, settings: Settings, again: bool = True, memory: Memory | 
 
 
 def find(files: Files, settings: Settings, id: str) -> Facts:
-    """One worker, by reading alone: its age is by our own clock, and if it seems silent, it is looked at once more."""
-    heartbeats = [
-        heartbeat for heartbeat in map(Heartbeat.of, files.names("workers")) if heartbeat and heartbeat.id == id
-    ]
-    heartbeat = max(heartbeats, key=lambda heartbeat: heartbeat.beat, default=Heartbeat(id, 0))
+    """Return one worker without writing: its age is by our own clock, and if it seems silent, it is looked at again."""
+    last = newest_in(files).get(id)
+    heartbeat = last or Heartbeat(id, 0)
     found: Facts = {}
     with suppress(ValueError, TypeError):
-        found = said(files.get(heartbeat.name) or b"{}")
+        found = parse_counters(files.get(heartbeat.name) or b"{}")
     age = Memory().age(files, heartbeat, time.time())
     worker = _worker({**found, "heartbeat": heartbeat}, age, settings.dead_after)
-    worker["state"] = worker["state"] if heartbeats else SILENT  # somebody removed its file
+    worker["state"] = worker["state"] if last else SILENT  # somebody removed its file
     if worker["state"] == SILENT:
         time.sleep(1.5 * settings.heartbeat)
-        _look_again(files, [worker])
+        _look_again(files, [worker], settings.dead_after)
     return worker
 
 
-def _clock(files: Files) -> float:
+def store_time(files: Files) -> float:
+    """Return the time by the store's clock, or by ours where the store is read-only."""
     with suppress(StoreError):
         return files.clock("workers")
-    return time.time()  # a store that we may only read
+    return time.time()
 
 
 def _worker(found: Facts, age: float, dead_after: float) -> Facts:
     heartbeat: Heartbeat = found["heartbeat"]
-    state = ENDED if heartbeat.mark == END else SILENT if age > dead_after else ALIVE
+    state = state_of(heartbeat, age, dead_after)
     machine = found.get("machine")
     return {
         "id": heartbeat.id,
@@ -182,51 +158,46 @@ def _worker(found: Facts, age: float, dead_after: float) -> Facts:
     }
 
 
-def _look_again(files: Files, silent: list[Facts]) -> None:
-    """A clock may be wrong; a pulse that goes on is not."""
-    heartbeats = filter(None, map(Heartbeat.of, files.names("workers")))
-    now = {
-        heartbeat.id: heartbeat
-        for heartbeat in sorted(heartbeats, key=lambda heartbeat: (heartbeat.beat, heartbeat.mark))
-    }
+def _look_again(files: Files, silent: list[Facts], dead_after: float) -> None:
+    """Correct the state of workers that show a new heartbeat: the clock was wrong."""
+    last = newest_in(files)
     for worker in silent:
-        heartbeat = now.get(worker["id"])
-        if heartbeat and heartbeat.mark == END:
-            worker["state"] = ENDED
-        elif heartbeat and heartbeat != worker["heartbeat"]:
-            worker["state"], worker["age"] = ALIVE, 0
+        heartbeat = last.get(worker["id"])
+        if heartbeat and heartbeat != worker["heartbeat"]:
+            worker["state"] = state_of(heartbeat, 0.0, dead_after)
+            worker["age"] = 0 if worker["state"] == ALIVE else worker["age"]
 
 
 def _machines(files: Files, workers: list[Facts], clock: float) -> list[Facts]:
-    crews: dict[str, list[Facts]] = {}
+    by_machine: dict[str, list[Facts]] = {}
     for worker in workers:
-        crews.setdefault(worker["machine"], []).append(worker)
-    crews.pop("", None)
-    starting = [_starting(files, id, clock) for id in announced(files) if id not in crews]
-    machines = [*starting, *(_machine(id, crew) for id, crew in crews.items())]
+        by_machine.setdefault(worker["machine"], []).append(worker)
+    by_machine.pop("", None)
+    starting = [_starting(files, id, clock) for id in announced(files) if id not in by_machine]
+    machines = [*starting, *(_machine(id, its_workers) for id, its_workers in by_machine.items())]
     return sorted(machines, key=lambda machine: (machine["state"], machine["name"], machine["id"]))
 
 
-def _machine(id: str, crew: list[Facts]) -> Facts:
-    states = {worker["state"] for worker in crew}
+def _machine(id: str, workers: list[Facts]) -> Facts:
+    states = {worker["state"] for worker in workers}
     state = next(state for state in (ALIVE, SILENT, ENDED) if state in states)
-    here = [worker for worker in crew if worker["state"] == state]
+    here = [worker for worker in workers if worker["state"] == state]
     alive = here if state == ALIVE else []
     return {
         "id": id,
         "name": here[0]["name"],
         "state": state,
         "age": min(worker["age"] for worker in here),
-        "started": min(worker["started"] for worker in crew),
+        "started": min(worker["started"] for worker in workers),
         "workers": len(here) if state != ENDED else 0,
-        "pages": sum(worker["pages"] for worker in crew),
+        "pages": sum(worker["pages"] for worker in workers),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         **{name: sum(worker[name] for worker in alive) for name in ("waiting", "in_flight", "shards")},
     }
 
 
 def _starting(files: Files, id: str, clock: float) -> Facts:
-    """A machine without any pulse: it is about to start its workers, or was killed before it could."""
+    """Return a machine without heartbeats: it is about to start its workers, or was killed before it could."""
     name = f"workers/{id}{MACHINE}"
     age = max(clock - (files.written(name) or clock), 0.0)
     found: Facts = {}
@@ -235,7 +206,7 @@ def _starting(files: Files, id: str, clock: float) -> Facts:
     return {
         "id": id,
         "name": str(found.get("name", "")),
-        "state": STARTING if age < PATIENCE_AT_START else SILENT,
+        "state": STARTING if age < START_SECONDS else SILENT,
         "age": round(age),
         "started": str(found.get("started", "")),
         **dict.fromkeys(("workers", "pages", "rate", "waiting", "in_flight", "shards"), 0),

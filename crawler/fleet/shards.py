@@ -1,7 +1,7 @@
-"""Who owns which shard: claim, release, bury; the pulse that shows who is alive; fair shares; the end of the crawl.
+"""Who owns which shard: claim, release and take over; our heartbeat; fair shares; the end of the crawl.
 
-The lease guards manners, never data: two owners of one shard cost some requests made twice and spoil nothing. No clock
-of another machine is read: a worker is dead when its pulse has stood still for `patience` seconds of our own watching.
+Ownership guards manners, never data: two owners of one shard cost some requests made twice and spoil nothing. No clock
+of another machine is read: a worker is dead when we have watched for `dead_after` seconds without a new heartbeat.
 """
 
 from __future__ import annotations
@@ -13,58 +13,60 @@ from contextlib import suppress
 from typing import Any
 
 from crawler.errors import DiskFull
-from crawler.fleet.heartbeats import ALL, END, Heartbeat, Watch
-from crawler.fleet.local_lock import Trace
+from crawler.fleet.heartbeats import ALL, END, Heartbeat, Watch, heartbeats
+from crawler.fleet.local_lock import LocalLock
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import shard_name
 
 FREE = "free"
+JOIN_SECONDS = 5.0  # for workers that start together with us to show a heartbeat
+MISSING_LOOKS = 5  # after which a shard without a name is made free
 
 
 class Shards:
-    """A worker's standing among the others: its pulse, its shards, and what it believes of the rest."""
+    """A worker among the others: its heartbeat, its shards, and who else is alive."""
 
-    def __init__(self, files: Files, settings: Settings, crowd: int = 1) -> None:
+    def __init__(self, files: Files, settings: Settings, starting: int = 1) -> None:
         self.files = files
         self.me = files.me
         self.count = settings.shards
         self.dead_after = settings.dead_after
-        self.crowd = crowd  # workers that start together with us: without it the first would take everything
+        self.starting = starting  # workers that start together: otherwise the first would take everything
         self.watch = Watch(settings.dead_after, settings.heartbeat)
         self.heartbeat = Heartbeat(self.me, 0)
         self.born = self.beaten = time.monotonic()
-        self.trace = Trace(self.me)
+        self.local_lock = LocalLock(self.me)
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
-        self.words: set[str] = set()  # names in workers/ that are no pulses: what operators and machines say
-        self._proof: dict[str, str] = {}  # the idle workers and their marks by which the crawl is over
-        self._heard: set[str] = set()  # the workers whose last words we have read
+        self.orders: set[str] = set()  # names in workers/ that are not heartbeats: orders and announcements
+        self._proof: dict[str, str] = {}  # the idle workers and their marks that prove the end of the crawl
+        self._heard: set[str] = set()  # workers that ended, and whose proof we have looked for
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Heartbeat] | None = None
 
-    # ---- the pulse
+    # ---- the heartbeat
 
     def beat(self, counters: dict[str, Any], idle: str) -> bool:
-        """Show a sign of life (and that we are idle, by a mark), and look at the others'; False if we were buried."""
-        began = time.monotonic()  # the others may see it from now on, and count from then
+        """Show a heartbeat, with a mark if we are idle, and look at the others'; False if we were marked dead."""
+        began = time.monotonic()  # the others may see the new heartbeat from now on, and count from then
         old, new = self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, idle)
-        self.trace.note(counters)
+        self.local_lock.note(counters)
         if not self._renew(old, new, counters) and self._is_marked_dead():
             self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
             return False
         self.heartbeat = new
         self.beaten = began
-        # We have just changed this folder, so this listing is a new one on every mount.
+        # We have just changed this folder, so the listing is fresh on every mount.
         names = self.files.names("workers")
-        self.words = {name for name in names if "@" not in name}
-        self.watch.look(filter(None, map(Heartbeat.of, names)), time.monotonic())
+        self.orders = {name for name in names if "@" not in name}
+        self.watch.look(heartbeats(names), time.monotonic())
         return True
 
     def _renew(self, old: Heartbeat, new: Heartbeat, counters: dict[str, Any]) -> bool:
-        """Show the new pulse, then take the old one away; False if that was gone.
+        """Write the new heartbeat, then remove the old one; False if that was gone.
 
-        On a full disk the old file, with old counters, gets the new name: a sign of life needs no room.
+        On a full disk the old file, with old counters, gets the new name: that needs no space.
         """
         try:
             self.files.put(new.name, to_json(counters))
@@ -75,33 +77,36 @@ class Shards:
         return not old.beat or self.files.drop(old.name)
 
     def _is_marked_dead(self) -> bool:
-        """Whether our old pulse is marked, and not just dropped by a call of ours whose answer was lost."""
-        return any(heartbeat.id == self.me and heartbeat.mark == END for heartbeat in self._heartbeats())
+        """Tell whether our old heartbeat was marked, not removed by a call of ours whose reply was lost."""
+        return any(heartbeat.mark == END for heartbeat in self._heartbeats_of(self.me))
 
-    def _heartbeats(self) -> list[Heartbeat]:
-        return [heartbeat for heartbeat in map(Heartbeat.of, self.files.names("workers")) if heartbeat]
+    def _heartbeats_of(self, id: str) -> list[Heartbeat]:
+        return [heartbeat for heartbeat in heartbeats(self.files.names("workers")) if heartbeat.id == id]
 
-    def crowd_at_work(self) -> int:
-        """How many workers are alive, we among them."""
-        return len({heartbeat.id for heartbeat in self.watch.alive()} | {self.me})
+    def count_alive(self) -> int:
+        """Return how many workers are alive, including us."""
+        return len(self._alive())
+
+    def _alive(self) -> set[str]:
+        return {heartbeat.id for heartbeat in self.watch.alive()} | {self.me}
 
     def is_sure(self) -> bool:
-        """Whether we may ask hosts: after half the patience without a pulse, others may be about to bury us."""
+        """Tell whether we may send requests: not after half of `dead_after` without a heartbeat."""
         return time.monotonic() - self.beaten < self.dead_after / 2
 
-    def say_goodbye(self, counters: dict[str, Any]) -> None:
-        """Leave the counters behind under a name that nobody waits for."""
-        self.trace.note({**counters, "ended": True})
+    def sign_off(self, counters: dict[str, Any]) -> None:
+        """Show a last heartbeat that says we have ended."""
+        self.local_lock.note({**counters, "ended": True})
         last = {**counters, "proof": self._proof} if self._proof else counters
         self._renew(self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, END), last)
-        self.trace.wipe()
+        self.local_lock.release()
 
     # ---- shards
 
     def balance(self, mine: set[int]) -> tuple[dict[int, bool], list[int]]:
-        """(shards that are now ours, shards to give back), so that all live workers have a fair share.
+        """Return the shards that became ours and those to release, so that all live workers have a fair share.
 
-        Of each gained shard it is said whether it was inherited: whoever had it did not give it back.
+        Of each that became ours it says whether it was inherited, that is, not released by its last owner.
         """
         self.files.freshen("shards")
         owners = read_owners(self.files, self.count)
@@ -110,23 +115,23 @@ class Shards:
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         share = self._share()
         over = sorted(mine - set(lost))[share:]
-        # Claimed before, but the mount went away before we could read it: from whom, we do not know any more.
+        # Claimed before, but the mount failed before we read it: its last owner is not known any more.
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
         gained |= self._gain(owners, share - len(mine) - len(gained))
         self.inboxes = inboxes(owners)
         return gained, [*lost, *over]
 
     def _share(self) -> int:
-        """As many shards as each live worker should have, the first ones in order of their ids one more."""
-        alive = sorted({heartbeat.id for heartbeat in self.watch.alive()} | {self.me})
-        if len(alive) >= self.crowd or time.monotonic() - self.born > 5:
-            self.crowd = 1  # they are here, or they are not coming
-        each, more = divmod(self.count, max(len(alive), self.crowd))
+        """Return how many shards we should have; the first workers by id have one more."""
+        alive = sorted(self._alive())
+        if len(alive) >= self.starting or time.monotonic() - self.born > JOIN_SECONDS:
+            self.starting = 1  # they have started, or will not
+        each, more = divmod(self.count, max(len(alive), self.starting))
         return each + (alive.index(self.me) < more)
 
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
         gained: dict[int, bool] = {}
-        for shard in random.sample(sorted(owners), len(owners)):  # so that workers who start together seldom meet
+        for shard in random.sample(sorted(owners), len(owners)):  # so that workers that start together seldom collide
             if len(gained) >= wanted:
                 break
             names = owners[shard]
@@ -137,18 +142,18 @@ class Shards:
         return gained
 
     def claim(self, shard: int, owner: str = FREE) -> bool:
-        """Make a free or a dead worker's shard ours; True for exactly one worker."""
+        """Claim a free or a dead worker's shard; True for exactly one worker."""
         number = shard_name(shard)
         return self.files.claim(f"shards/{number}@{owner}", f"shards/{number}@{self.me}")
 
     def release(self, shard: int) -> None:
-        """Give a shard back; that somebody else has it already does no harm."""
+        """Release a shard; it does no harm if another worker has it already."""
         number = shard_name(shard)
         self.files.claim(f"shards/{number}@{self.me}", f"shards/{number}@{FREE}")
 
     def _mark_the_dead(self, owners: dict[int, set[str]]) -> None:
-        """Find out who is dead before shares are counted: the dead have none."""
-        for id in set().union(*owners.values(), (heartbeat.id for heartbeat in self.watch.alive())):
+        """Mark dead workers before shares are counted."""
+        for id in self._alive().union(*owners.values()):
             self._is_dead(id)
 
     def _is_dead(self, id: str) -> bool:
@@ -159,23 +164,22 @@ class Shards:
             return True
         if self.watch.is_dead(id):
             return self._mark_dead(id, last=self.watch.seen[id].heartbeat.beat)
-        died_here, note = Trace.of_the_dead(id)
+        died_here, note = LocalLock.died_here(id)
         if died_here and self._mark_dead(id, note):
-            Trace.forget(id)
+            LocalLock.remove(id)
             return True
         return False
 
     def _mark_dead(self, id: str, note: bytes | None = None, last: float = float("inf")) -> bool:
-        """Mark a dead worker's pulse, so that nobody has to wait for it again and it knows if it comes back.
+        """Mark a dead worker's heartbeat, so that nobody waits for it again, and it knows if it resumes.
 
-        False if it has beaten since its `last` sign of life: whoever is first at its old pulse, it or we, decides.
+        False if it has beaten since its `last` heartbeat: whoever renames or removes that first, it or we, decides.
         """
-        heartbeats = [heartbeat for heartbeat in self._heartbeats() if heartbeat.id == id]
-        if not any(heartbeat.mark == END for heartbeat in heartbeats):
-            marked = (
-                [end for end in map(self._mark, heartbeats) if end] if all(p.beat <= last for p in heartbeats) else []
-            )
-            if heartbeats and not marked:
+        found = self._heartbeats_of(id)
+        if not any(heartbeat.mark == END for heartbeat in found):
+            has_beaten = any(heartbeat.beat > last for heartbeat in found)
+            marked = [] if has_beaten else [end for end in map(self._mark, found) if end]
+            if found and not marked:
                 return False
             for end in marked:
                 if note:
@@ -184,22 +188,22 @@ class Shards:
         return True
 
     def _mark(self, heartbeat: Heartbeat) -> str | None:
-        """The new name of a pulse that is at its end; None if it is gone."""
+        """Mark a heartbeat as ended and return its new name; None if it is gone."""
         end = Heartbeat(heartbeat.id, heartbeat.beat, END).name
         return end if self.files.claim(heartbeat.name, end) else None
 
     def _mend(self, owners: dict[int, set[str]]) -> None:
-        """Put back a shard whose name is gone (somebody tidied up by hand), and drop a second name of one of ours."""
+        """Restore a shard whose name is gone (removed by hand), and remove second names."""
         for shard in range(self.count):
             names = owners.get(shard, set())
             self._missing[shard] = 0 if names else self._missing.get(shard, 0) + 1
-            if self._missing[shard] > 5:
+            if self._missing[shard] > MISSING_LOOKS:
                 self.files.create(f"shards/{shard_name(shard)}@{FREE}")
             if len(names) > 1:
                 self._choose(shard, names)
 
     def _choose(self, shard: int, names: set[str]) -> None:
-        """Leave a shard with one name: a live worker's before a dead one's or none, then the first in order."""
+        """Leave a shard with one name: a live worker's before a dead one's or `free`, then the first in order."""
         living = {name for name in names if name != FREE and not self._is_dead(name)}
         keep = min(living or names)
         for name in names - {keep}:
@@ -208,7 +212,7 @@ class Shards:
                 names.discard(name)
 
     def own_still(self, shards: set[int]) -> set[int]:
-        """Of these shards those whose names still say that they are ours, by a new listing."""
+        """Return those of these shards that are still ours, by a fresh listing."""
         self.files.freshen("shards")
         owners = read_owners(self.files, self.count)
         return {shard for shard in shards if self.me in owners.get(shard, ())}
@@ -216,18 +220,18 @@ class Shards:
     # ---- the end
 
     def any_idle(self) -> bool:
-        """Whether a live worker had nothing to do when last seen: it waits for what others find."""
+        """Tell whether a live worker was idle when last seen: it waits for what others find."""
         return any(heartbeat.idle for heartbeat in self.watch.alive())
 
     def all_idle(self) -> bool:
-        """Whether all live workers, by what we have seen, have nothing to do."""
+        """Tell whether all live workers were idle when last seen."""
         return all(heartbeat.idle for heartbeat in self.watch.alive())
 
     def all_is_done(self) -> bool:
-        """Whether the crawl is over: ask after each beat.
+        """Tell whether the crawl is over; to be called after each beat.
 
-        Two looks are compared. If every live worker was idle at both, for the same (k-th) time, and has beaten twice in
-        between, then all were idle all the while, nobody handed anything over, and each has read all its inboxes and
+        Two looks are compared. If every live worker was idle at both with the same mark, and has beaten twice in
+        between, then all were idle all the time, nobody handed anything over, and each has read all its inboxes and
         found nothing. Every shard must belong to one of them, so that every inbox was read.
         """
         now = {heartbeat.id: heartbeat for heartbeat in self.watch.alive()}
@@ -243,10 +247,10 @@ class Shards:
         self._proof = {id: heartbeat.mark for id, heartbeat in now.items()}
         return True
 
-    def others_know_the_end(self) -> bool:
-        """Whether one who has left has shown that the crawl is over, we being idle just as it saw us.
+    def others_proved_the_end(self) -> bool:
+        """Tell whether a worker that ended has proved that the crawl is over, and we are idle as it saw us.
 
-        Else each would have to look twice again after another has left, and take its shards, one after the other.
+        Otherwise the workers would end one after the other: each would take over shards and look twice again.
         """
         for seen in list(self.watch.seen.values()):
             id = seen.heartbeat.id
@@ -266,7 +270,7 @@ class Shards:
 
 
 def read_owners(files: Files, count: int) -> dict[int, set[str]]:
-    """Whose each shard is, by the names in `shards/`; more than one only after somebody has meddled with them."""
+    """Return the owners of each shard, by the names in `shards/`; several only if they were changed by hand."""
     owners: dict[int, set[str]] = {}
     for name in files.names("shards"):
         number, at, owner = name.partition("@")
@@ -276,7 +280,7 @@ def read_owners(files: Files, count: int) -> dict[int, set[str]]:
 
 
 def inboxes(owners: dict[int, set[str]]) -> dict[int, int]:
-    """For each shard that has an owner, the first shard of that owner: in its folder the owner looks most often."""
+    """Return for each shard with an owner that owner's first shard: its folder is read most often."""
     firsts: dict[str, int] = {}
     for shard in sorted(owners):
         for name in owners[shard]:

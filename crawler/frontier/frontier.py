@@ -1,145 +1,132 @@
-"""The frontier: batches in the shards' folders on the mount, and the task table that they are read into.
+"""The frontier: URLs that wait, as batches in the shards' folders and as the task table that they are read into.
 
-Anyone adds a batch to a shard's folder; only the shard's owner removes one, and only when all of its URLs are settled
-or stand in a newer batch. A batch is for an owner, and may hold URLs of any of its shards; what is not the owner's any
-more it hands on. A batch's name ends with its number of lines, so a listing tells the backlog.
+Anyone adds a batch to a shard's folder. Only the shard's owner removes one, and only when all of its URLs are done or
+in a newer batch. A batch is for an owner, and may hold URLs of any of its shards; if a shard has another owner by now,
+its URLs are handed on.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
-from typing import TypeVar
 
-from crawler.errors import DiskFull, Misshapen, StoreError
-from crawler.frontier.table import Host, Table
+from crawler.frontier.batches import BatchFiles, from_lines, in_parts, lines_of, retries_of
+from crawler.frontier.hosts import Host
+from crawler.frontier.table import Table
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files, Run
-from crawler.store.store import shard_name
 from crawler.web import urls
-from crawler.web.page import PRIORITY
 
-LOT = 10_000  # lines in a batch at most: what a reader holds in memory, and reads before it does other things
-MANY = 48  # small batches in a shard, less than half a lot, before the smallest of them become one
-AT_ONCE = 500  # URLs that are taken into the table before others get their turn at it
-GIVE_WAY = 0.001  # seconds; a lock that is released and taken again without a pause is never another's
-REMEMBERED = 50_000  # URLs that need not be handed over again, before they are forgotten together
-LOOKS = 3  # at a folder whose batches change under our eyes
-
-
-Item = TypeVar("Item")
+MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
+MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
+ADDED_AT_ONCE = 500  # URLs added to the table before other threads get their turn at it
+YIELD_SECONDS = 0.001  # a lock that is released and taken again without a pause never goes to another thread
+REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
 
 class Frontier:
-    """A worker's part of what waits, and its way to hand URLs to any shard."""
+    """The waiting URLs of a worker's shards, and the way to hand URLs to any shard."""
 
     def __init__(
-        self, files: Files, settings: Settings, run: Run = map, before_news: Callable[[], None] | None = None
+        self, files: Files, settings: Settings, run: Run = map, before_reading: Callable[[], None] | None = None
     ) -> None:
         self.files = files
-        self._before_news = before_news  # called when there are new batches, before any of their URLs can be taken
-        self._run = run  # calls a function for each item, as `map` or an executor's `map` does
+        self._before_reading = before_reading  # called when there are new batches, before their URLs can be taken
+        self._batch_files = BatchFiles(files, run)
         self.table = Table(settings.order, settings.depth is not None, settings.max_per_host, settings.max_share)
         self.shards = settings.shards
         self.spread = settings.spread
-        self.is_sure: Callable[[], bool] = lambda: True  # whether nobody can have taken our shards from us
+        self.is_sure: Callable[[], bool] = lambda: True  # whether nobody can have taken over our shards
         self.owned: set[int] = set()
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
-        self._unread: list[tuple[int, str]] = []  # (shard, batch name) that were found, the next one last
-        self.sent = 0  # batches that were left for others
+        self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
+        self.sent = 0  # batches written for others
         self._queue: list[Task] = []
-        self._misrouted: list[
-            tuple[Task, int]
-        ] = []  # what we found in our folders but is not for us, and in which batch
-        self._unsafe: set[int] = set()  # shards inherited from a dead worker and not written anew yet
+        self._misrouted: list[tuple[Task, int]] = []  # tasks in our folders that are not for us, and their batch
+        self._unsafe: set[int] = set()  # shards taken over from a dead worker, batches not rewritten yet
         self._taken_over: dict[int, float] = {}
         self._recent: dict[str, int] = {}  # URL -> depth at which it was handed over
         self._lock = threading.Lock()
-        self._mine = f"{files.me}-{secrets.token_hex(2)}-"  # a machine makes more than one frontier under its name
-        self._numbers = 0
+        self._last_number = 0
 
     def shard_of(self, url: str) -> int:
-        """The shard that a URL belongs to; who has it asked again is who refused it."""
+        """Return the shard of a URL; a retry task belongs to the shard that has its failure record."""
         return _shard((urls.retry_task_url(url) or url) if self.spread == "url" else urls.host(url), self.shards)
 
     # ---- taking
 
     def take(self) -> tuple[Task, Host] | None:
-        """The next URL of a host of ours that is due, or None if none is due now."""
+        """Return the next URL of a host that is due, or None."""
         return self.table.take(time.monotonic())
 
     def next_due(self) -> float:
-        """Seconds until something may be due."""
+        """Return the seconds until something may be due."""
         return self.table.next_due(time.monotonic())
 
-    def meet(self, host: str, settled: set[str], kept: int, gains: int | None = None) -> bool:
-        """Learn what is settled of a host that has come up for the first time, and how many pages of it are kept."""
-        return self.table.meet(host, settled, kept, self._is_ours, gains)
+    def meet(self, host: str, done: set[str], kept: int, gains: int | None = None) -> bool:
+        """Take in which keys of a new host are done, and how many of its pages are stored; see `Table.meet`."""
+        return self.table.meet(host, done, kept, self._is_ours, gains)
 
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
 
     def taken_over(self, url: str) -> float:
-        """When the shard of a URL came to us from a dead worker (monotonic); 0 if it did not."""
+        """Return when we took the shard of a URL over from a dead worker (monotonic); 0 if we did not."""
         return self._taken_over.get(self.shard_of(url), 0.0)
 
     def adopt(self, settings: Settings) -> None:
-        """Go by edited settings: what was left out by the old ones may be handed over again."""
-        self.table.max_per_host, self.table.max_share = settings.max_per_host, settings.max_share
+        """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
         with self._lock:
             self._recent.clear()
-        self.table.reconsider()
+        self.table.adopt(settings.max_per_host, settings.max_share)
 
     # ---- handing over
 
-    def hand_over(self, tries: Iterable[Task]) -> None:
-        """Queue URLs for their shards, whoever owns them; `flush` brings them there."""
+    def hand_over(self, tasks: Iterable[Task]) -> None:
+        """Queue URLs for their shards, whoever owns them; `flush` writes them there."""
         with self._lock:
-            self._queue.extend(task for task in tries if task.attempt or self._is_news(task))
+            self._queue.extend(task for task in tasks if task.attempt or self._is_new(task))
 
-    def ask_again(self, task: Task) -> None:
-        """Queue a URL of ours whose refusal was taken back: this is news, though it was settled a moment ago."""
-        self.table.unsettle(task.url)
+    def retry(self, task: Task) -> None:
+        """Queue a URL of ours whose failure record was removed, although it was done a moment ago."""
+        self.table.forget_done(task.url)
         with self._lock:
             self._queue.append(task)
 
-    def _is_news(self, task: Task) -> bool:
-        """Most links of a page were handed over a moment ago: a batch that holds them is there or on its way."""
+    def _is_new(self, task: Task) -> bool:
+        """Tell whether a URL was not handed over lately: most links of a page were, with another page."""
         if self._recent.get(task.url, task.depth + 1) <= task.depth:
             return False
-        if len(self._recent) >= REMEMBERED:
+        if len(self._recent) >= REMEMBERED_URLS:
             self._recent.clear()
         self._recent[task.url] = task.depth
         return True
 
     def flush(self, folders: Collection[str] = ()) -> None:
-        """Write what is queued, a batch for each owner, and take our own part into the table.
+        """Write what is queued, a batch for each owner, and add our own part to the table.
 
-        All of it is settled, and with it these `folders`.
+        The batches are synced to the disk, and with them these `folders`.
         """
         self.hand_over(self.table.drain_mixed())
         with self._lock:
             queue, self._queue = self._queue, []
         inboxes = {shard: self._inbox(shard) for shard in range(self.shards)}
-        lots: dict[int, list[Task]] = defaultdict(list)
+        tasks: dict[int, list[Task]] = defaultdict(list)
         for task in queue:
-            lots[inboxes[self.shard_of(task.url)]].append(task)
+            tasks[inboxes[self.shard_of(task.url)]].append(task)
         for task, _ in self._misrouted:
             shard = self.shard_of(task.url)
-            lots[inboxes[shard] if shard in self._batches else shard].append(task)
+            tasks[inboxes[shard] if shard in self._batches else shard].append(task)
+        parts = [(home, part) for home, queued in tasks.items() for part in in_parts(queued, MAX_LINES)]
         try:
-            written = self._write([(home, part) for home, lot in lots.items() for part in in_parts(lot, LOT)], folders)
+            written = self._batch_files.write(parts, folders)
         except BaseException:
-            with self._lock:  # nothing of it is lost: the next flush writes it, perhaps once more
+            with self._lock:  # the next flush writes all of it, perhaps a second time
                 self._queue = queue + self._queue
             raise
         self.table.left.subtract(batch for _, batch in self._misrouted if batch in self.table.left)
@@ -149,44 +136,21 @@ class Frontier:
             self._take_in(home, name, part)
 
     def _inbox(self, shard: int) -> int:
-        """The folder where the owner of a shard finds what is for any of its shards: that of its first one.
+        """Return the shard in whose folder the owner of a shard reads what is for any of its shards: its first one.
 
-        A file for each owner, and not for each shard, is a third of all operations. That the owner may have changed
-        does no harm: whoever has that folder hands on what is not its own.
+        One file for each owner, not for each shard, saves two thirds of all operations. If the owner has changed,
+        whoever has that folder hands the tasks on.
         """
         if shard in self.owned:
             return min(self.owned)
         return shard if shard in self._batches else self.inboxes.get(shard, shard)
 
-    def _write(
-        self, parts: list[tuple[int, list[Task]]], folders: Collection[str] = ()
-    ) -> list[tuple[int, str, list[Task]]]:
-        """Write a batch for each part, many at a time: a mount answers many requests in the time of one."""
-        named = [(home, self._new_name(len(part)), part) for home, part in parts]
-        try:
-            all_of(self._run(self._put, named))
-        except DiskFull:
-            for home, name, _ in named:  # all of it is written anew: the next try must not find still less room
-                with suppress(StoreError):
-                    self.files.drop(f"{folder(home)}/{name}")
-            raise
-        self.files.settle({folder(home) for home, _ in parts}.union(folders), self._run)
-        return named
-
-    def _put(self, batch: tuple[int, str, list[Task]]) -> None:
-        home, name, part = batch
-        self.files.put(f"{folder(home)}/{name}", to_lines(part), later=True)
-
-    def _new_name(self, lines: int) -> str:
-        self._numbers += 1
-        return f"{self._mine}{self._numbers:06d}.{lines}"
-
     # ---- the inbox
 
     def own(self, shards: Iterable[int], inherited: Iterable[int] = (), past: Iterable[tuple[str, int]] = ()) -> None:
-        """Shards are ours: read what waits in them. Those that are `inherited` were not given back by their owner.
+        """Take shards that are now ours, and read their batches; the owner of `inherited` ones has not released them.
 
-        Hosts that have a `past` (see `Store.past`) are noted before any of their URLs can be taken.
+        Hosts with a `past` (see `StoreWriter.past`) are noted before any of their URLs can be taken.
         """
         shards = list(shards)
         noted = self._of_shards(past, shards)
@@ -199,100 +163,92 @@ class Frontier:
         self.read_inboxes(shards, fresh=True)
 
     def _of_shards(self, past: Iterable[tuple[str, int]], shards: list[int]) -> list[tuple[str, int, int]]:
-        """Of hosts with a past those that are in these shards, with their shard; all of them where hosts are split."""
+        """Return (host, shard, bits) of the hosts in these shards; of all hosts where hosts are spread over shards."""
         if self.spread == "url":
             return [(host, 0, bits) for host, bits in past]
         placed = ((host, _shard(host, self.shards), bits) for host, bits in past)
         return [found for found in placed if found[1] in shards]
 
     def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
-        """Find the batches of shards that are new, and begin to read; `fresh` if the listings must not be old ones."""
-        listed = list(self._run(lambda shard: (shard, self._names(shard, fresh)), shards))
+        """Find new batches of these shards, and begin to read; `fresh` if cached listings will not do."""
+        listed = self._batch_files.all_names(shards, fresh)
         found = {(shard, name) for shard, names in listed for name in names - self._batches[shard].keys()}
-        news = sorted(found.difference(self._unread), reverse=True)
-        if news and self._before_news:
-            self._before_news()
-        if sum(lines_of(name) for _, name in news) > LOT:
-            self._read_retries(news)
-        self._unread = news + self._unread
+        new = sorted(found.difference(self._unread), reverse=True)
+        if new and self._before_reading:
+            self._before_reading()
+        if sum(lines_of(name) for _, name in new) > MAX_LINES:
+            self._read_retries(new)
+        self._unread = new + self._unread
         self.read_on()
 
-    def _read_retries(self, news: list[tuple[int, str]]) -> None:
-        """Of what is too much to be read at once, know the retries first: until then their hosts are not asked."""
-        batches = (self._get(shard, name) or b"" for shard, name in news)
-        found = (task for data in batches for task in from_lines(b"".join(RETRY.findall(data))))
+    def _read_retries(self, new: list[tuple[int, str]]) -> None:
+        """Read the retries first where there is too much to read at once: their hosts must not be requested early."""
+        batches = (self._batch_files.get(shard, name) or b"" for shard, name in new)
+        found = (task for data in batches for task in retries_of(data))
         ours = (task for task in found if self.shard_of(task.url) in self._batches)
         number = self._new_number()
-        for part in in_parts(ours, LOT):
+        for part in in_parts(ours, MAX_LINES):
             self.table.add(part, number, self.shard_of)
 
     def read_on(self) -> None:
-        """Read what was found, about a lot of it: a worker with a million URLs before it must do other things too."""
+        """Read some of the new batches, about MAX_LINES: the worker has other things to do too."""
         lines = 0
-        while self._unread and lines < LOT:
+        while self._unread and lines < MAX_LINES:
             shard, name = self._unread[-1]
-            data = self._get(shard, name)
+            data = self._batch_files.get(shard, name)
             if data is not None:
                 self._take_in(shard, name, from_lines(data))
-            self._unread.pop()  # only now: while it is there, we are not idle
+            self._unread.pop()  # only now: until then we are not idle
             lines += lines_of(name)
-            if len(self._misrouted) > LOT:
+            if len(self._misrouted) > MAX_LINES:
                 self.flush()
 
     @property
     def unread(self) -> bool:
-        """Whether batches were found that are not read yet."""
+        """Whether there are new batches that are not read yet."""
         return bool(self._unread)
 
-    def _get(self, shard: int, name: str) -> bytes | None:
-        return self.files.get(f"{folder(shard)}/{name}")
-
-    def _names(self, shard: int, fresh: bool) -> set[str]:
-        if fresh:
-            self.files.freshen(folder(shard))
-        return set(self.files.names(folder(shard)))
-
-    def _take_in(self, home: int, name: str, tries: Iterable[Task]) -> None:
-        """Take a batch in a folder of ours into the table; what is not for us is handed on by the next flush."""
+    def _take_in(self, home: int, name: str, tasks: Iterable[Task]) -> None:
+        """Add a batch in a folder of ours to the table; tasks that are not for us are handed on by the next flush."""
         if home not in self._batches:
             return
         number = self._batches[home][name] = self._new_number()
-        for part in in_parts(tries, AT_ONCE):
+        for part in in_parts(tasks, ADDED_AT_ONCE):
             self.table.add(self._ours(part, number), number, self.shard_of)
-            if len(part) == AT_ONCE:
-                time.sleep(GIVE_WAY)
+            if len(part) == ADDED_AT_ONCE:
+                time.sleep(YIELD_SECONDS)
 
-    def _ours(self, tries: list[Task], number: int) -> list[Task]:
-        """Of what is in a batch, what is for us; the rest is put aside."""
+    def _ours(self, tasks: list[Task], number: int) -> list[Task]:
+        """Return the tasks of a batch that are for us, and put the others aside."""
         ours: list[Task] = []
-        for task in tries:
+        for task in tasks:
             if self.shard_of(task.url) in self._batches:
                 ours.append(task)
             else:
                 self._misrouted.append((task, number))
                 self.table.left[number] += 1
-                self.table.arrivals += 1  # we are not idle all the while if we hand something on
+                self.table.arrivals += 1  # who hands something on was not idle
         return ours
 
     def _new_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        self._last_number += 1
+        return self._last_number
 
     # ---- tidying
 
     def tidy(self, shard: int) -> bool:
-        """Remove batches that are all settled; when many remain, the smallest become one (new file first).
+        """Remove batches whose URLs are all done; when many small ones remain, merge the smallest (new file first).
 
-        False if there is more to read, or to write anew, before anything may be removed.
+        False if there is more to read or to rewrite before anything may be removed.
         """
-        if self.queued:  # what mixes two batches is written before they may go
+        if self.queued:  # a task that merges two batches is written before they are removed
             self.flush()
         if not self._make_safe():
             return False
-        self._write_again(shard)
+        self._rewrite_removed(shard)
         left = self.table.left
-        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < LOT // 2), key=left.__getitem__)
-        if len(small) > MANY:
+        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES // 2), key=left.__getitem__)
+        if len(small) > MAX_SMALL:
             self._merge(shard, small[: len(small) // 2])
         for name, number in list(self._batches[shard].items()):
             if self._drop(shard, name, number):
@@ -300,91 +256,91 @@ class Frontier:
         return True
 
     def _drop(self, home: int, name: str, number: int) -> bool:
-        """Remove a batch of which nothing is left, if we can be sure to be its owner: else another may count on it."""
+        """Remove a batch with nothing left, unless we may have lost its shard: then its new owner relies on it."""
         if self.table.left[number] > 0 or not self.is_sure():
             return False
-        self.files.drop(f"{folder(home)}/{name}")
+        self._batch_files.drop(home, name)
         return True
 
     def _make_safe(self) -> bool:
-        """Write all that we inherited anew, under names of our own, before anything is removed from any folder.
+        """Rewrite all inherited batches under names of our own before anything is removed from any folder.
 
-        Its last owner may only be asleep in the middle of tidying, and remove the batches that it knew when it wakes.
-        What it was about to remove in one folder may stand in another by now, and seem to be there twice. About a lot
-        is written at a time; False if there is more.
+        Their last owner may only be suspended in the middle of tidying, and remove the batches that it knew when it
+        resumes. URLs of a batch that it was about to remove may be in another folder by now, and seem to be there
+        twice. About MAX_LINES are written at a time; False if there is more.
         """
         lines = 0
-        while self._unsafe and not self._unread and lines < LOT:
-            lines += self._write_anew(min(self._unsafe))
+        while self._unsafe and not self._unread and lines < MAX_LINES:
+            lines += self._rewrite(min(self._unsafe))
         return not (self._unsafe or self._unread)
 
-    def _write_anew(self, shard: int) -> int:
-        """Write a lot of what others have left in a shard's folder; how many lines. Without any, the shard is safe."""
+    def _rewrite(self, shard: int) -> int:
+        """Rewrite some batches that others left in a shard, and return how many lines; with none left it is safe."""
         self.read_inboxes([shard], fresh=True)
-        lot = next(self._in_lots(self._of_others(shard)), [])
-        lines = sum(self.table.left[batch] for batch in lot)
-        self._merge(shard, lot)
-        if not lot and not self._unread:
+        group = next(self._in_groups(self._of_others(shard)), [])
+        lines = sum(self.table.left[batch] for batch in group)
+        self._merge(shard, group)
+        if not group and not self._unread:
             self._unsafe.discard(shard)
         return lines
 
     def _of_others(self, shard: int) -> list[int]:
-        """The batches in a folder that we have not written ourselves."""
-        return [number for name, number in self._batches[shard].items() if not name.startswith(self._mine)]
+        """Return the batches in a folder that we have not written ourselves."""
+        return [number for name, number in self._batches[shard].items() if not self._batch_files.is_ours(name)]
 
-    def _write_again(self, shard: int) -> None:
-        """Somebody else who believed to own this shard may have tidied it: what we count on must be in some file."""
-        counted = {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
-        gone = counted and counted - self._names(shard, fresh=True)
+    def _rewrite_removed(self, shard: int) -> None:
+        """Rewrite batches that somebody removed who believed to own this shard: each URL must be in some file."""
+        needed = {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
+        gone = needed and needed - self._batch_files.names(shard, fresh=True)
         if gone:
             self._merge(shard, {self._batches[shard][name] for name in gone})
             for name in gone:
                 self.table.left.pop(self._batches[shard].pop(name), None)
 
     def _merge(self, home: int, old: Iterable[int]) -> None:
-        """Write what still waits in these batches once more; what is settled meanwhile does no harm there."""
-        for lot in self._in_lots(old):
-            tries = self.table.of_batches(lot)
+        """Write the URLs of these batches that are still waiting as new ones; some may be done meanwhile: no harm."""
+        for group in self._in_groups(old):
+            tasks = self.table.of_batches(group)
             new = self._new_number()
-            for _, name, _ in self._write([(home, part) for part in in_parts(tries, LOT)]):
+            for _, name, _ in self._batch_files.write([(home, part) for part in in_parts(tasks, MAX_LINES)]):
                 self._batches[home][name] = new
-            self.table.rehome(tries, lot, new)
+            self.table.rehome(tasks, group, new)
 
-    def _in_lots(self, batches: Iterable[int]) -> Iterator[list[int]]:
-        """Batches that have something left, together as much as one may hold: only so much is in memory at a time."""
-        lot: list[int] = []
+    def _in_groups(self, batches: Iterable[int]) -> Iterator[list[int]]:
+        """Yield groups of batches with at most MAX_LINES left together: only so much is in memory at a time."""
+        group: list[int] = []
         lines = 0
         for batch, left in [(batch, self.table.left[batch]) for batch in batches]:
-            if lot and lines + left > LOT:
-                yield lot
-                lot, lines = [], 0
+            if group and lines + left > MAX_LINES:
+                yield group
+                group, lines = [], 0
             if left > 0:
-                lot.append(batch)
+                group.append(batch)
                 lines += left
-        if lot:
-            yield lot
+        if group:
+            yield group
 
     # ---- giving back
 
     def hold(self, shards: Iterable[int]) -> None:
-        """Begin to give shards back: nothing of them is given out any more."""
+        """Begin to release shards: none of their URLs are taken any more."""
         self.owned.difference_update(shards)
         self.table.hold(shards)
 
     def disown(self, shards: Iterable[int], lost: Iterable[int] = ()) -> None:
-        """Shards are no longer ours: what waits in them is left in their own folders, what we keep goes to ours.
+        """Forget shards that are no longer ours: their URLs are written to their own folders, the others to ours.
 
         In the folder of a shard that is `lost` (another worker has it already) nothing is removed.
         """
-        shards, lost = self._batches.keys() & set(shards), set(lost)  # not those that were done before the mount went
+        shards, lost = self._batches.keys() & set(shards), set(lost)  # not those disowned before the mount failed
         self.owned -= shards
         self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
         self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
-        for lot in self._in_lots(homes):
-            for task in self.table.of_batches(lot)[:1]:
-                self._merge(self._inbox(self.shard_of(task.url)), lot)
+        for group in self._in_groups(homes):
+            for task in self.table.of_batches(group)[:1]:
+                self._merge(self._inbox(self.shard_of(task.url)), group)
         for shard in shards:
             for name, number in self._batches.get(shard, {}).items():
                 if shard not in lost:
@@ -395,94 +351,20 @@ class Frontier:
             self._taken_over.pop(shard, None)
 
     def _sort(self, shards: set[int], lost: set[int]) -> None:
-        """Write what waits in these shards into the folder of each; what is lost may be there already."""
-        for part in in_parts(self.table.of_shards(shards), LOT):
-            lots: dict[int, list[Task]] = defaultdict(list)
+        """Write the waiting URLs of these shards into the folder of each; those of a lost one may be there already."""
+        for part in in_parts(self.table.of_shards(shards), MAX_LINES):
+            tasks: dict[int, list[Task]] = defaultdict(list)
             for shard, batch, task in part:
                 if shard not in lost or batch not in self._batches[shard].values():
-                    lots[shard].append(task)
-            self._write(list(lots.items()))
+                    tasks[shard].append(task)
+            self._batch_files.write(list(tasks.items()))
 
     @property
     def queued(self) -> bool:
-        """Whether something is queued that no shard has yet."""
+        """Whether something is queued that is in no batch yet."""
         return bool(self._queue or self._misrouted or self.table.mixed)
 
 
-@lru_cache(maxsize=16_384)  # of a page's links many are on few hosts, and each is looked up several times
+@lru_cache(maxsize=16_384)  # most links of a page are on few hosts, and each is looked up several times
 def _shard(of: str, shards: int) -> int:
     return urls.shard_of_key(urls.key(of), shards)
-
-
-def folder(shard: int) -> str:
-    """Where a shard's batches are."""
-    return f"frontier/{shard_name(shard)}"
-
-
-def batches(files: Files, shard: int) -> Iterator[bytes]:
-    """The batches in a shard's folder; one that is gone since the listing has a successor in the next."""
-    read: set[str] = set()
-    for _ in range(LOOKS):
-        gone = False
-        for name in sorted(set(files.names(folder(shard))) - read):
-            read.add(name)
-            with suppress(Misshapen):  # a folder that somebody left there, say, is passed over
-                data = files.get(f"{folder(shard)}/{name}")
-                gone = gone or data is None
-                yield data or b""
-        if not gone:
-            return
-
-
-def lines_of(name: str) -> int:
-    """How many lines a batch has, as its name tells."""
-    lines = name.rpartition(".")[2]
-    return int(lines) if lines.isdecimal() else 0
-
-
-def all_of(results: Iterable[object]) -> None:
-    """Wait for all results, and raise what any of them raised."""
-    for _ in results:
-        pass
-
-
-def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """Lists of at most so many."""
-    rest = iter(items)
-    while part := list(islice(rest, most)):
-        yield part
-
-
-def to_lines(tries: Iterable[Task]) -> bytes:
-    """A batch: one tab-separated line each of depth, attempt, due, url; and via and priority where they say something.
-
-    Due is 0 or `written+seconds`: whoever reads it waits no longer than those seconds, whatever its clock says.
-    """
-    now, wall = time.monotonic(), int(time.time())
-    return "".join(_line(task, now, wall) for task in tries).encode("ascii")
-
-
-def _line(task: Task, now: float, wall: int) -> str:
-    due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
-    more = f"\t{task.via}\t{task.priority}" if task.via or task.priority != PRIORITY else ""
-    return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
-
-
-RETRY = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
-LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t([0-9a-f,]*)\t(10|\d))?")
-
-
-def from_lines(data: bytes) -> Iterator[Task]:
-    """The URLs of a batch; a line that is not one (a hand-made file, say) is passed over."""
-    now, wall = time.monotonic(), time.time()
-    for line in data.decode("ascii", "replace").splitlines():
-        found = LINE.fullmatch(line)
-        if found and urls.is_safe(found[5]):
-            seconds = int(found[4] or 0)
-            due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
-            yield Task(found[5], int(found[1]), int(found[2]), due, _via(found[6] or ""), int(found[7] or PRIORITY))
-
-
-def _via(field: str) -> str:
-    """The redirects that led to a task; batches of version 0.1.0 have only their number, so none of them is known."""
-    return field if len(field) > 3 else ",".join(["0" * 12] * int(field or 0))

@@ -1,7 +1,6 @@
-"""What the user named, and what follows from it.
+"""The seeds and what follows from them: the scope, so which links are followed, and whom the user trusts.
 
-It sets the scope of the crawl, and so which links of a record are followed; it may be on a private network, and gets
-the user's headers.
+Only hosts that the user gave may be on a private network, and only they get the user's secret headers.
 """
 
 from __future__ import annotations
@@ -20,37 +19,38 @@ from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import addresses, urls
 from crawler.web.page import PRIORITY
 from crawler.web.traps import TRAPS, trap
 
-LEVELS = 3  # of sitemaps that name sitemaps
-NAMED = 500  # sitemaps that one robots.txt may name
-REDIRECT = "redirect-"  # files of seeds that no user named: they widen the scope, and are trusted with nothing
+SITEMAP_LEVELS = 3  # how deep sitemaps may name other sitemaps
+SITEMAPS_PER_ROBOTS = 500  # that are read from one robots.txt
+REDIRECT = "redirect-"  # begins files of seeds that the user did not give: they widen the scope, and are not trusted
 YEAR_CACHED = 600.0  # seconds until the current year is looked up again
 
 
 class Seeds:
-    """The seeds of a crawl as one worker knows them; `refresh` looks for new ones."""
+    """The seeds of a crawl as one worker knows them; `refresh` reads new ones."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
         self.settings = settings
-        self.cut: Counter[str] = Counter()  # links that a trap's rule has cut or changed, and what waited and may not
+        self.skipped: Counter[str] = Counter()  # links that a trap's rule removed or changed, waiting URLs now excluded
         self._lock = threading.Lock()
         self.scope = Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
         self.narrow = settings.scope != "any"
         self._public = tuple(line for line in settings.headers if not is_secret(line))
         self._headers = settings.headers
-        self._origins: set[str] = set()  # the seeds' schemes and hosts, kept only when there are secrets to send
+        self._origins: set[str] = set()  # the seeds' schemes and hosts, only when there are secrets to send
         self._private: set[str] = set()
         self._known: set[str] = set()
-        self._widened = 0  # how often the scope has grown: what was judged before does not count any more
+        self._widened = 0  # how often the scope has changed: part of the cache's key
         # Pages of a site share most of their links.
         self._judge_once = lru_cache(maxsize=8_192)(self._judge)
 
     def refresh(self, freshen: bool = True) -> None:
-        """Learn the seeds that have come since, from a new listing: by an old scope, links would be lost for good."""
+        """Read new seeds, from a fresh listing: with an outdated scope, links would be lost for good."""
         if freshen:
             self.store.files.freshen("seeds")
         for name, seeds in self.store.seeds(self._known):
@@ -66,26 +66,25 @@ class Seeds:
         if addresses.names_private(host):
             self._private.add(host)
         if self._public != self._headers:
-            # Who was named by http may be asked by https too; the other way round, secrets would travel in the open.
+            # A seed given by http may be requested by https too; the reverse would send secrets in plain text.
             self._origins |= {f"https://{host}", urls.origin(url)}
 
     def names(self, host: str) -> bool:
-        """Whether the user named this very host as one on a private network."""
+        """Tell whether the user gave this host, and it is on a private network."""
         return host in self._private
 
     def headers_for(self, url: str) -> tuple[str, ...]:
-        """The user's headers that may go along with a request for this URL."""
+        """Return the user's headers that may be sent with a request for this URL."""
         return self._headers if urls.origin(url) in self._origins else self._public
 
     def widen(self, seeds: Iterable[str]) -> None:
-        """A seed's redirect is a seed for the scope (example.org sends us to www.example.org), never for trust.
+        """Add a seed's redirect (example.org to www.example.org), or what a sitemap that the user gave lists.
 
-        So is what a sitemap lists that the user named. Around a single page there is nothing to widen, and a sitemap
-        may list very many.
+        They widen the scope, but are not trusted. The scope `page` is not widened: a sitemap may list very many.
         """
         for url in seeds if self.settings.scope not in ("any", "page") else ():
             if self.scope.refuses(url) == "scope":
-                self.store.add_seeds([url], f"{REDIRECT}{urls.key(url)}")
+                StoreWriter(self.store.root, self.store.files).add_seeds([url], f"{REDIRECT}{urls.key(url)}")
                 self._add(url)
 
     def _add(self, url: str) -> None:
@@ -93,7 +92,7 @@ class Seeds:
         self._widened += 1
 
     def adopt(self, settings: Settings) -> None:
-        """Go by edited settings; what was judged before does not count any more."""
+        """Use edited settings from now on."""
         self.settings = settings
         self.scope.go_by(settings.include, settings.exclude)
         self._widened += 1
@@ -101,47 +100,50 @@ class Seeds:
     # ---- which links are followed
 
     def follow(self, record: Mapping[str, Any], via: str = "") -> list[Task]:
-        """The links of a record that the crawl goes on with, as they are handed over.
+        """Return the links of a record that the crawl follows, as tasks to hand over.
 
-        A page's links are one further away. A redirect or a sitemap has no page, so what they name is where they are.
+        A page's links are one deeper. A redirect or a sitemap has no page, so its links have its own depth.
         """
         depth = depth_of(record) + (record.get("sha224") is not None)
         if self._is_too_far(depth) or (self.settings.robots and "nofollow" in (record.get("robots") or ())):
             return []
         url, kind = str(record.get("url")), record.get("sitemap")
         level = urls.sitemap_level(url)
-        if level and kind in (None, "index"):  # it is elsewhere, or it names others
+        if level and kind in (None, "index"):  # a redirect of a sitemap, or a sitemap of sitemaps
             named = filter(urls.is_safe, links_of(record))
             return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), via))
-        wanted = depth == 0  # where a seed leads, or what a sitemap lists that the user named: seeds too
+        wanted = depth == 0  # a seed's redirect, or listed in a sitemap that the user gave: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
         return [Task(link, depth, via=via, priority=priority) for link, priority in entered if link]
 
     def leave_out(self, task: Task) -> bool:
-        """Whether a waiting URL is not to be asked after all: the patterns may have been edited since it was found."""
+        """Tell whether a waiting URL is excluded by now: the patterns may have been edited since it was found."""
         rule = bars(self.scope, task)
         if rule:
             self._count(rule)
         return rule is not None
 
     def sitemaps(self, named: Iterable[str], host: str, depth: int) -> list[Task]:
-        """The sitemaps that a host's robots.txt names, as they are handed over."""
+        """Return the sitemaps in a host's robots.txt as tasks to hand over."""
         if not self.settings.sitemaps or self.settings.scope == "page" or self._is_too_far(depth):
             return []
-        normalized = (urls.normalize(link, f"http://{host}/", self.settings.tracking) for link in islice(named, NAMED))
+        normalized = (
+            urls.normalize(link, f"http://{host}/", self.settings.tracking)
+            for link in islice(named, SITEMAPS_PER_ROBOTS)
+        )
         return list(self._sitemaps(filter(None, normalized), host, depth, 1))
 
     def _sitemaps(self, links: Iterable[str], host: str, depth: int, level: int, via: str = "") -> Iterator[Task]:
-        """Those on a domain that names them itself, or in scope; not excluded, and not named by too many others."""
+        """Yield the sitemaps on the domain that names them, or in scope; not excluded, and not nested too deep."""
         home = urls.domain(host) or host
-        for link in links if level <= LEVELS else ():
+        for link in links if level <= SITEMAP_LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
                 yield Task(urls.as_sitemap(link, level), depth, via=via)
 
     def _enter(self, link: str, wanted: bool) -> str | None:
-        """A link as it is handed over; None if it is not followed, which is counted if it is a trap."""
+        """Return a link as it is handed over; None if it is not followed, which is counted if a trap's rule says so."""
         plain, refused = self._judge_once(link, wanted, self._widened)
         if plain != link:
             self._count("session")
@@ -150,7 +152,7 @@ class Seeds:
         return plain if refused is None else None
 
     def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str, str | None]:
-        """A link without session ids, and what keeps it out: a record may name what could be no folder's name."""
+        """Return a link without session ids and the rule that excludes it; people edit records, so check `is_safe`."""
         if not urls.is_safe(link):
             return link, "unsafe"
         plain = urls.without_session(link) if "session" in self.settings.traps else link
@@ -158,17 +160,17 @@ class Seeds:
 
     def _count(self, rule: str) -> None:
         with self._lock:
-            self.cut[rule] += 1
+            self.skipped[rule] += 1
 
     def _is_too_far(self, depth: int) -> bool:
         return self.settings.depth is not None and depth > self.settings.depth
 
 
 def bars(scope: Scope, task: Task) -> str | None:
-    """Which of the user's patterns keep a waiting URL from being asked: "include", "exclude", or None.
+    """Return which of the user's patterns excludes a waiting URL: "include", "exclude", or None.
 
-    What the user named, and sitemaps, need no include; what hosts ask of each other is not judged. Of the scope nothing
-    is said: it may have grown elsewhere.
+    Seeds and sitemaps need no include; robots tasks are always allowed. The scope itself is not checked: another
+    worker may have widened it.
     """
     if urls.robots_task_host(task.url):
         return None
@@ -177,7 +179,7 @@ def bars(scope: Scope, task: Task) -> str | None:
 
 
 def _priorities(record: Mapping[str, Any]) -> Iterator[int]:
-    """The priorities of a record's links, as a sitemap has them; for all that says nothing, the usual one."""
+    """Yield the priorities of a record's links, from a sitemap; the default where it has none."""
     said = record.get("priorities")
     tenths = said if isinstance(said, list) else ()
     return chain((ten if ten in range(11) else PRIORITY for ten in tenths), repeat(PRIORITY))

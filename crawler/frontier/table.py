@@ -1,36 +1,32 @@
 """The task table: a worker's waiting URLs on its machine's own disk, in SQLite.
 
-Memory is bounded whatever the size of the frontier, and the next URL of a host is an index look-up. The table is
-private to its worker and gone when it ends: the shard's batches make it again. It is safe to call from any thread.
+Memory is bounded whatever the size of the frontier, and the next URL of a host is an index lookup. The table is
+private to its worker and gone when it ends: the batches on the mount make it again. It may be called from any thread.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from crawler.frontier.recent import RecentRequests
+from crawler.frontier.hosts import EMPTY, RESTING, Host, Hosts, Queue
 from crawler.frontier.task import Task
 from crawler.web import urls
 
-if TYPE_CHECKING:
-    import sqlite3
+# The state of a task. Held: its shard is being released. Skipped: excluded by a setting that may be edited.
+WAITING, LATER, TAKEN, HELD, DONE, SKIPPED = range(6)
+MAX_VARIABLES = 500  # in one statement; old versions of SQLite take 999
+SIDE_TASK_RANK = -(1 << 63)  # the rank of the first robots or retry task; those of pages are nearer to 0 than to it
+TASK_COLUMNS = "url, depth, attempt, due, via, priority"  # in the order of Task's fields
 
-# Of a task. Held: its shard is being given back; cut: it was left out by a setting that may be edited.
-WAITING, LATER, TAKEN, HELD, SETTLED, CUT = range(6)
-EMPTY, RESTING, READY, BUSY = range(4)  # of a host
-SOON = 1.0  # seconds: a host that is due by then waits for us; one that is not waits for its own pace
-VARIABLES = 500  # in one statement; old versions of SQLite take 999
-ERRAND = -(1 << 63)  # the rank of the first errand; pages have none that is nearer to it than to 0
-TASK = "url, depth, attempt, due, via, priority"  # the columns of a Task, in its order
-
-# Rows stand in the order in which they came, and are taken in about that order: of all that is known only the index of
-# keys is read here and there, so it is small. One transaction that never ends: the table goes with its process, and at
-# the end of each SQLite would look through its whole cache.
+# Rows are in the order in which they arrived, and are taken in about that order. Only the index of keys is accessed at
+# random, so its keys are short. The transaction never ends: the table goes with its process, and at each commit SQLite
+# would walk its whole cache.
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -42,45 +38,13 @@ CREATE INDEX task_later ON task(due) WHERE state = 1;
 CREATE INDEX task_retry ON task(host) WHERE state = 1;
 CREATE INDEX task_taken ON task(host) WHERE state = 2;
 CREATE INDEX task_batch ON task(batch) WHERE state < 4;
-CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, served INT, strain REAL, lanes INT,
-                  busy INT, met INT, kept INT, past INT, pace REAL) WITHOUT ROWID;
-CREATE INDEX host_resting ON host(due) WHERE state = 1;
-CREATE INDEX host_ready ON host(served) WHERE state = 2;
-BEGIN;
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What the table knows of a host: how strained it is, whether it was met, how many pages are kept.
-
-    `past` says in which folders of the store it was found when its shard became ours (see `Store.past`).
-    """
-
-    host: str
-    strain: float
-    met: bool
-    kept: int
-    past: int = 0
-    gains: int = 0  # how often shards had become ours when it was taken
-
-
-class Queue(NamedTuple):
-    """A host, and how many of its URLs could be taken if it were due."""
-
-    host: str
-    state: int
-    due: float
-    strain: float
-    pace: float | None  # seconds between its last answer and the next request; None if it was not asked yet
-    waiting: int
-
 
 Result = TypeVar("Result")
 
 
 def locked(method: Callable[..., Result]) -> Callable[..., Result]:
-    """One thread at a time: SQLite's connection and our counters belong together."""
+    """Let one thread at a time into a method: the connection and our counters change together."""
 
     def with_lock(self: Table, *args: Any, **kwargs: Any) -> Result:
         with self.lock:
@@ -91,63 +55,60 @@ def locked(method: Callable[..., Result]) -> Callable[..., Result]:
 
 
 class Table:
-    """All URLs that a worker knows of in its shards, and their hosts."""
+    """All URLs that a worker knows in its shards, and their hosts."""
 
     def __init__(
         self, order: str = "bfs", relax: bool = False, max_per_host: int | None = None, max_share: float = 1.0
     ) -> None:
         self.lock = threading.RLock()
         self.order = order
-        self.relax = relax  # with a depth limit, a settled page that turns out to be nearer has more to say
+        self.relax = relax  # with a depth limit, more links may be followed from a page that is found to be nearer
         self.max_per_host = max_per_host
-        self.max_share = max_share
-        self.cut = 0  # URLs left out because their host has its share
-        self.nearer: list[tuple[Task, int]] = []  # such pages, and the batch that told us
-        self.mixed: list[Task] = []  # what no single batch tells in full
-        self.held: set[int] = set()  # shards that are being given back
-        self.left: Counter[int] = Counter()  # unsettled URLs of each batch
-        self.waiting = 0  # URLs that are not settled, those in flight among them
+        self.skipped = 0  # URLs skipped because their host has max_per_host pages
+        self.nearer: list[tuple[Task, int]] = []  # done pages that were found to be nearer, and the batch that says so
+        self.mixed: list[Task] = []  # tasks that merge what two batches say of a URL
+        self.held: set[int] = set()  # shards that are being released
+        self.left: Counter[int] = Counter()  # URLs of each batch that are not done
+        self.waiting = 0  # URLs that are not done, including those in flight
         self.taken = 0
-        self.gains = 0  # how often we were told what others may have settled
-        self.arrivals = 0  # all news that ever came: while it stands still, we had nothing new to do
+        self.gains = 0  # how often shards became ours, of which others may have done URLs
+        self.arrivals = 0  # counts everything new: while it does not change, we had nothing new to do
         self._serial = 0
-        self._lately = RecentRequests()
         # The empty name is a temporary database: on disk when it grows, and gone with the process.
-        import sqlite3  # here, because commands that only look at a store need no table
-
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)
+        self._hosts = Hosts(self._db, max_share)
+        self._db.execute("BEGIN")
 
     # ---- adding
 
     @locked
-    def add(self, tries: Iterable[Task], batch: int, shard_of: Callable[[str], int]) -> None:
-        """Take in the URLs of a batch; the ones that are known already do not count for it."""
+    def add(self, tasks: Iterable[Task], batch: int, shard_of: Callable[[str], int]) -> None:
+        """Add the URLs of a batch; those that are known already do not count as its own."""
         hosts = {}
-        for task in tries:
+        for task in tasks:
             shard = shard_of(task.url)
             if self._add(task, batch, shard):
                 hosts[urls.host(task.url)] = shard
         for host, shard in hosts.items():
-            self._wake(host, shard)
+            self._hosts.wake(host, shard)
 
     @locked
     def remember(self, past: list[tuple[str, int, int]]) -> None:
-        """Note (host, shard, folders) of hosts that others may have settled pages of: they are to be met anew."""
+        """Note (host, shard, folders) of hosts of which others may have done pages: they must be met again."""
         self.gains += 1
-        note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
-        self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?, NULL) {note}", past)
+        self._hosts.remember(past)
 
     def _add(self, task: Task, batch: int, shard: int) -> bool:
-        """Whether it was not known yet."""
+        """Add a task, and tell whether its URL was not known yet."""
         key = key_of(task.url)
         if self._insert(key, task, batch, shard):
             return True
         row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
-        if row[0] >= SETTLED:
+        if row[0] >= DONE:
             self._come_nearer(key, task, batch, row[1])
         elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and (task.depth, task.attempt) == row[1:3]):
-            self._renew(key, task, batch, *row)  # equal news of a retry: the batch that mixes two takes their place
+            self._renew(key, task, batch, *row)  # an equal retry too: a batch that merges two replaces them
         return False
 
     def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
@@ -168,15 +129,15 @@ class Table:
             self._note_nearer(task, batch)
 
     def _note_nearer(self, task: Task, batch: int) -> None:
-        """The batch that brought the news stays until it is dealt with."""
+        """Note that a done page is nearer than we knew; the batch that says so stays until this is dealt with."""
         self.nearer.append((task, batch))
         self.left[batch] += 1
         self.arrivals += 1
 
     def _renew(self, key: bytes, task: Task, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
-        """The batch with the better news of a URL becomes its home: the old one may go before it is settled.
+        """Assign a URL to the batch that knows more of it, because the old one may go before the URL is done.
 
-        When one batch knows the smaller depth and the other the higher attempt, a third will know both.
+        When one batch has the smaller depth and the other the higher attempt, a third one gets both.
         """
         if task.attempt > attempt:
             self.taken -= state == TAKEN
@@ -200,109 +161,70 @@ class Table:
         return int(self._db.execute("SELECT shard FROM task WHERE key = ?", (key,)).fetchone()[0])
 
     def _rank(self, task: Task) -> int:
-        """What sorts the URLs of a host: nearest first and oldest first, or deepest first and newest first.
+        """Return what sorts the URLs of a host: nearest and oldest first, or (dfs) deepest and newest first.
 
-        At one depth, a sitemap's priority comes before age. Errands come first: pages may wait for what they bring.
+        At one depth a sitemap's priority comes before age. Robots and retry tasks come first: pages may wait for them.
         """
         self._serial += 1
         if urls.is_side_task(task.url):
-            return ERRAND + self._serial
+            return SIDE_TASK_RANK + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority
         rank = (min(task.depth, 1 << 17) << 44) + (tenths << 40) + self._serial
         return rank if bfs else -rank
 
-    def _wake(self, host: str, shard: int) -> None:
-        wake = "ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
-        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0, 0, NULL) {wake}", (host, shard))
-
     # ---- taking
 
     @locked
     def take(self, now: float) -> tuple[Task, Host] | None:
-        """The next URL of the least served host that is due, or None."""
+        """Return the next URL of the least served host that is due, or None."""
         self._ripen(now)
         while True:
-            row = self._least_served(now)
-            if row is None:
+            found = self._hosts.least_served(now)
+            if found is None:
                 return None
-            host, strain, met, kept, past, busy, lanes = row
-            if self._has_its_share(host, kept, now):
+            if self._is_at_limit(found, now):
                 continue
-            task = self._next(host)
+            task = self._next(found.host)
             if task is None:
-                self._db.execute("UPDATE host SET state = ? WHERE host = ?", (EMPTY, host))
+                self._hosts.set_state(found.host, EMPTY)
                 continue
-            state = READY if busy + 1 < lanes else BUSY
-            self._db.execute(
-                "UPDATE host SET served = served + 1, busy = busy + 1, state = ? WHERE host = ?",
-                (state, host),
-            )
+            self._hosts.note_taken(found)
             self.taken += 1
-            if met:  # else its folder is listed, and nothing asked
-                self._lately.note(host)
-            return task, Host(host, strain, bool(met), kept, past, self.gains)
+            return task, replace(found, gains=self.gains)
 
-    def _least_served(self, now: float) -> tuple[Any, ...] | None:
-        """Of the hosts that are due the least served; but one that has had its share only if no other waits."""
-        first = next(iter(self._due(1)), None)
-        if first is None or not self._is_greedy(first[0]):
-            return first
-        # So many cannot all have had more than their share: among one more there is one that has not.
-        few = int(1 / self.max_share) + 1
-        modest = next((row for row in self._due(few) if not self._is_greedy(row[0])), None)
-        return modest if modest or self._others_wait(now, few) else first
-
-    def _due(self, most: int) -> list[tuple[Any, ...]]:
-        return self._db.execute(
-            "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?",
-            (most,),
-        ).fetchall()
-
-    def _is_greedy(self, host: str) -> bool:
-        return self._lately.share(host) > self.max_share
-
-    def _others_wait(self, now: float, few: int) -> bool:
-        """Whether a host that has not had its share will be due in a moment."""
-        waiting = "EXISTS (SELECT 1 FROM task WHERE task.host = host.host AND task.state = 0)"
-        soon = self._db.execute(
-            f"SELECT host FROM host WHERE state = 1 AND due <= ? AND {waiting} ORDER BY due LIMIT ?", (now + SOON, few)
-        )
-        return any(not self._is_greedy(host) for (host,) in soon.fetchall())
-
-    def _has_its_share(self, host: str, kept: int, now: float) -> bool:
-        """Hold a host back at `max_per_host`; once that many are kept, what still waits there is cut."""
-        if self.max_per_host is None or self._has_errand(host):
+    def _is_at_limit(self, found: Host, now: float) -> bool:
+        """Hold a host back at `max_per_host`; once so many pages are stored, its other URLs are skipped."""
+        host, kept = found.host, found.kept
+        if self.max_per_host is None or self._has_side_task(host):
             return False
         taken = self._db.execute("SELECT count(*) FROM task WHERE state = 2 AND host = ?", (host,)).fetchone()[0]
         if kept + taken < self.max_per_host:
             return False
         if kept >= self.max_per_host:
-            rows = self._db.execute(
-                "SELECT key, state, batch FROM task WHERE host = ? AND state = 0", (host,)
-            ).fetchall()
-            self._settle(rows, CUT)
-            self.cut += len(rows)
-        state = EMPTY if kept >= self.max_per_host else RESTING
-        self._db.execute("UPDATE host SET state = ?, due = ? WHERE host = ?", (state, now + 0.5, host))
+            query = "SELECT key, state, batch FROM task WHERE host = ? AND state = 0"
+            rows = self._db.execute(query, (host,)).fetchall()
+            self._mark_rows(rows, SKIPPED)
+            self.skipped += len(rows)
+        self._hosts.set_state(host, EMPTY if kept >= self.max_per_host else RESTING, now + 0.5)
         return True
 
-    def _has_errand(self, host: str) -> bool:
-        """Whether a host is to be asked for another's robots.txt, which brings no page of its own."""
-        found = self._db.execute("SELECT 1 FROM task WHERE host = ? AND state = 0 AND rank < ?", (host, ERRAND // 2))
-        return found.fetchone() is not None
+    def _has_side_task(self, host: str) -> bool:
+        """Tell whether a host has a robots or retry task, which stores no page of its own."""
+        query = "SELECT 1 FROM task WHERE host = ? AND state = 0 AND rank < ?"
+        return self._db.execute(query, (host, SIDE_TASK_RANK // 2)).fetchone() is not None
 
     def _ripen(self, now: float) -> None:
-        """Retries whose time has come wait again, and hosts that have rested are ready."""
+        """Let retries that are due wait again, and make hosts ready whose rest is over."""
         due = self._db.execute("SELECT key, host, shard FROM task WHERE state = 1 AND due <= ?", (now,)).fetchall()
         for key, host, shard in due:
             self._db.execute("UPDATE task SET state = 0 WHERE key = ?", (key,))
-            self._wake(host, shard)
-        self._db.execute("UPDATE host SET state = 2 WHERE state = 1 AND due <= ?", (now,))
+            self._hosts.wake(host, shard)
+        self._hosts.ripen(now)
 
     def _next(self, host: str) -> Task | None:
         row = self._db.execute(
-            f"SELECT key, {TASK} FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
+            f"SELECT key, {TASK_COLUMNS} FROM task WHERE host = ? AND state = 0 ORDER BY rank LIMIT 1", (host,)
         ).fetchone()
         if row is None:
             return None
@@ -311,7 +233,7 @@ class Table:
 
     @locked
     def put_back(self, url: str) -> None:
-        """A URL that was taken but not asked waits again."""
+        """Let a URL wait again that was taken but not requested."""
         key = key_of(url)
         if self._db.execute("SELECT 1 FROM task WHERE key = ? AND state = 2", (key,)).fetchone():
             state = HELD if self._is_held(key) else WAITING
@@ -320,101 +242,92 @@ class Table:
 
     @locked
     def rest(self, host: str, due: float, strain: float = 0.0, lanes: int = 1, pace: float | None = None) -> None:
-        """A host may be asked again at `due`, by so many visitors at once; `pace`: how long that is from its answer.
+        """Let a host rest until `due`, then request it in so many `lanes` at once; `pace` is the rest in seconds.
 
-        Not sooner than any answer has said: where many visitors ask, one may be told to come later, and others not.
+        With several lanes the latest `due` counts: one response may demand a longer rest than the others.
         """
-        self._db.execute(
-            "UPDATE host SET due = max(due, ?), strain = ?, lanes = ?, busy = max(busy - 1, 0), "
-            "pace = coalesce(?, pace), state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
-            (due, strain, lanes, pace, lanes, host),
-        )
+        self._hosts.rest(host, due, strain, lanes, pace)
 
     @locked
     def next_retry(self, host: str) -> float:
-        """When the first retry of a host is due; 0 if there is none."""
+        """Return when the first retry of a host is due; 0 if there is none."""
         found = self._db.execute("SELECT min(due) FROM task WHERE state = 1 AND host = ?", (host,)).fetchone()[0]
         return float(found or 0.0)
 
-    # ---- settling
+    # ---- done
 
     @locked
-    def meet(
-        self, host: str, settled: set[str], kept: int, ours: Callable[[str], bool], gains: int | None = None
-    ) -> bool:
-        """Learn what is settled of a host from the listing of its folders; other workers' keys are left out.
+    def meet(self, host: str, done: set[str], kept: int, ours: Callable[[str], bool], gains: int | None = None) -> bool:
+        """Take in which keys of a host are done, from the listings of its folders; keys of other workers are left out.
 
-        If shards became ours since the listing (there are more `gains`), it does not tell all: False, and the host is
-        met again.
+        False if shards became ours since the listings (there are more `gains`): the host must be met again.
         """
-        for key in map(bytes.fromhex, filter(ours, settled)):
+        for key in map(bytes.fromhex, filter(ours, done)):
             row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
             if row is None:
-                self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, SETTLED))
-            elif row[0] == CUT:
-                self._db.execute("UPDATE task SET state = ? WHERE key = ?", (SETTLED, key))
-            elif row[0] != SETTLED:
-                self._settle([(key, row[0], row[4])])
+                self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, DONE))
+            elif row[0] == SKIPPED:
+                self._db.execute("UPDATE task SET state = ? WHERE key = ?", (DONE, key))
+            elif row[0] != DONE:
+                self._mark_rows([(key, row[0], row[4])])
                 if self.relax:
                     self._note_nearer(Task(row[1], row[2]), row[4])
         is_met = gains in (None, self.gains)
         if is_met:
-            self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
+            self._hosts.set_met(host, kept)
         return is_met
 
     @locked
-    def settle(self, tasks: Sequence[Task], kept: bool, links: bool = True) -> None:
-        """URLs have their records (`kept`: with a page; `links`: they may have some) or refusals: they are done."""
-        for start in range(0, len(tasks), VARIABLES):
-            self._settle_some(tasks[start : start + VARIABLES], links)
+    def mark_done(self, tasks: Sequence[Task], kept: bool, links: bool = True) -> None:
+        """Mark URLs that have a record (`kept`: with a page; `links`: there may be some) or a failure record."""
+        for start in range(0, len(tasks), MAX_VARIABLES):
+            self._mark_some(tasks[start : start + MAX_VARIABLES], links)
         if kept:
-            pages = Counter(urls.host(task.url) for task in tasks)
-            self._db.executemany(
-                "UPDATE host SET kept = kept + ? WHERE host = ?", [(n, host) for host, n in pages.items()]
-            )
+            self._hosts.count_kept(urls.host(task.url) for task in tasks)
 
-    def _settle_some(self, tasks: Sequence[Task], links: bool) -> None:
+    def _mark_some(self, tasks: Sequence[Task], links: bool) -> None:
         by_key = {key_of(task.url): task for task in tasks}
         marks = ", ".join("?" * len(by_key))
-        query = f"SELECT key, state, batch, depth FROM task WHERE key IN ({marks}) AND state < {SETTLED}"
+        query = f"SELECT key, state, batch, depth FROM task WHERE key IN ({marks}) AND state < {DONE}"
         found = self._db.execute(query, list(by_key)).fetchall()
-        self._settle([row[:3] for row in found])
+        self._mark_rows([row[:3] for row in found])
         for key, _, batch, depth in found if links and self.relax else ():
             if depth < by_key[key].depth:  # found to be nearer while it was in flight
                 self._note_nearer(Task(by_key[key].url, depth), batch)
 
     @locked
-    def leave_out(self, url: str) -> None:
-        """A URL that was taken is not to be asked after all, as things stand."""
+    def skip(self, url: str) -> None:
+        """Skip a URL that was taken: the settings, as they are now, exclude it."""
         query = "SELECT key, state, batch FROM task WHERE key = ? AND state < 4"
-        self._settle(self._db.execute(query, (key_of(url),)).fetchall(), CUT)
+        self._mark_rows(self._db.execute(query, (key_of(url),)).fetchall(), SKIPPED)
 
     @locked
-    def reconsider(self) -> None:
-        """Forget what was left out: whoever finds it again may hand it over again."""
-        self._db.execute(f"DELETE FROM task WHERE state = {CUT}")
+    def adopt(self, max_per_host: int | None, max_share: float) -> None:
+        """Use these limits from now on, and forget skipped URLs, so that they may be handed over again."""
+        self.max_per_host, self._hosts.max_share = max_per_host, max_share
+        self._db.execute(f"DELETE FROM task WHERE state = {SKIPPED}")
 
-    def _settle(self, rows: Sequence[tuple[bytes, int, int]], state: int = SETTLED) -> None:
-        """Rows of key, state and batch are settled, or cut."""
+    def _mark_rows(self, rows: Sequence[tuple[bytes, int, int]], state: int = DONE) -> None:
+        """Mark rows of (key, state, batch) as done or skipped."""
         self._db.executemany(f"UPDATE task SET state = {state}, url = NULL WHERE key = ?", [row[:1] for row in rows])
         self.left.subtract(batch for _, _, batch in rows)
         self.waiting -= len(rows)
         self.taken -= sum(state == TAKEN for _, state, _ in rows)
 
     @locked
-    def unsettle(self, url: str) -> None:
-        """Forget that a URL is settled: its refusal was taken back."""
-        self._db.execute(f"DELETE FROM task WHERE key = ? AND state = {SETTLED}", (key_of(url),))
+    def forget_done(self, url: str) -> None:
+        """Forget that a URL is done: its failure record was removed."""
+        self._db.execute(f"DELETE FROM task WHERE key = ? AND state = {DONE}", (key_of(url),))
 
     @locked
     def drop_nearer(self, batch: int) -> None:
-        """The first of the pages that turned out to be nearer has been dealt with."""
+        """Remove the first of the nearer pages: its links were handed over again."""
         del self.nearer[0]
         self.left[batch] -= 1
 
     @locked
     def drain_mixed(self) -> list[Task]:
-        """What no single batch tells in full, for a new one."""
+        """Return the tasks that merge two batches, to be written to a new one."""
         mixed, self.mixed = self.mixed, []
         return mixed
 
@@ -422,21 +335,23 @@ class Table:
 
     @locked
     def of_batches(self, batches: Iterable[int]) -> list[Task]:
-        """The URLs of these batches that are not settled, or whose links are to be handed over again."""
+        """Return the URLs of these batches that are not done, or whose links must be handed over again."""
         wanted = set(batches)
         found = [task for task, batch in self.nearer if batch in wanted]
         for batch in wanted:
-            with closing(self._db.execute(f"SELECT {TASK} FROM task WHERE batch = ? AND state < 4", (batch,))) as rows:
+            with closing(
+                self._db.execute(f"SELECT {TASK_COLUMNS} FROM task WHERE batch = ? AND state < 4", (batch,))
+            ) as rows:
                 found.extend(Task(*row) for row in rows)
         return found
 
     @locked
-    def rehome(self, tries: Iterable[Task], old: Iterable[int], new: int) -> None:
-        """These were all that the old batches had left; what is not settled of them meanwhile is in the new one."""
-        old, tries = set(old), set(tries) if self.nearer else ()
-        for place, (task, batch) in enumerate(self.nearer):
-            if batch in old and task in tries:
-                self.nearer[place] = task, new
+    def rehome(self, tasks: Iterable[Task], old: Iterable[int], new: int) -> None:
+        """Assign the tasks that the old batches had left to the new one, except those done meanwhile."""
+        old, tasks = set(old), set(tasks) if self.nearer else ()
+        for index, (task, batch) in enumerate(self.nearer):
+            if batch in old and task in tasks:
+                self.nearer[index] = task, new
                 self.left[batch] -= 1
                 self.left[new] += 1
         for batch in old:
@@ -445,11 +360,12 @@ class Table:
             self.left[new] += moved
 
     def of_shards(self, shards: Iterable[int]) -> Iterator[tuple[int, int, Task]]:
-        """(shard, batch, URL) of all that is not settled in these shards now, wherever it stands, shard by shard.
+        """Yield (shard, batch, task) of all URLs of these shards that are not done now, shard by shard.
 
         They are sorted before the first is given, so that the table may change, and few are in memory at a time.
         """
-        query = f"SELECT shard, batch, {TASK} FROM task WHERE state < 4 AND shard IN ({listed(shards)}) ORDER BY shard"
+        where = f"state < 4 AND shard IN ({listed(shards)})"
+        query = f"SELECT shard, batch, {TASK_COLUMNS} FROM task WHERE {where} ORDER BY shard"
         with self.lock:
             rows = self._db.execute(query)
         while some := self._fetch(rows):
@@ -462,13 +378,13 @@ class Table:
 
     @locked
     def hold(self, shards: Iterable[int]) -> None:
-        """Nothing of these shards is given out any more; what is taken runs to its end."""
+        """Give out no more URLs of these shards; those that are taken may finish."""
         self.held.update(shards)
         self._db.execute(f"UPDATE task SET state = {HELD} WHERE state < 2 AND shard IN ({listed(shards)})")
 
     @locked
     def in_flight(self, shard: int) -> bool:
-        """Whether a URL of a shard is taken and not settled yet."""
+        """Tell whether a URL of a shard is taken and not done yet."""
         return (
             self._db.execute("SELECT 1 FROM task WHERE state = 2 AND shard = ? LIMIT 1", (shard,)).fetchone()
             is not None
@@ -476,10 +392,9 @@ class Table:
 
     @locked
     def forget(self, shards: Iterable[int], split: bool) -> None:
-        """Drop what waits in shards that are no longer ours; what is settled stays settled.
+        """Forget the waiting URLs of shards that are no longer ours; done ones stay done.
 
-        Their hosts are met anew if they come back: another owner settles more of them. With `split` a host is in many
-        shards, and stays.
+        Their hosts must be met again if the shards come back. With `split` a host is in many shards, and stays.
         """
         ours = f"shard IN ({listed(shards)})"
         for batch, state, count in self._db.execute(
@@ -495,42 +410,37 @@ class Table:
 
     @locked
     def hosts(self) -> int:
-        """How many hosts have work now or later."""
-        return int(self._db.execute("SELECT count(*) FROM host WHERE state > 0").fetchone()[0])
+        """Return how many hosts have work now or later."""
+        return self._hosts.count()
 
     @locked
     def busiest(self, most: int) -> list[tuple[str, int]]:
-        """The hosts with the most pages kept."""
-        return self._db.execute("SELECT host, kept FROM host ORDER BY kept DESC LIMIT ?", (most,)).fetchall()
+        """Return the hosts with the most stored pages."""
+        return self._hosts.busiest(most)
 
     @locked
     def retries(self) -> int:
-        """How many URLs wait for the time of their next attempt."""
+        """Return how many URLs wait for the time of their next attempt."""
         return int(self._db.execute("SELECT count(*) FROM task WHERE state = 1").fetchone()[0])
 
     @locked
     def queues(self, after: str, most: int) -> list[Queue]:
-        """The hosts that follow one by name, those without work among them, and how much waits there."""
-        count = "CASE WHEN state THEN (SELECT count(*) FROM task WHERE task.host = host.host AND task.state = 0) END"
-        found = self._db.execute(
-            f"SELECT host, state, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
-            (after, most),
-        )
-        return [Queue(*row) for row in found]
+        """Return the hosts that follow one by name, with or without work, and how many URLs wait there."""
+        return self._hosts.queues(after, most)
 
     @locked
     def next_due(self, now: float) -> float:
-        """Seconds until a host or a retry may be due; a long time when nothing waits for the clock."""
-        host = self._db.execute("SELECT min(due) FROM host WHERE state = 1").fetchone()[0]
+        """Return the seconds until a host or a retry may be due; an hour if none is."""
+        host = self._hosts.next_due()
         task = self._db.execute("SELECT min(due) FROM task WHERE state = 1").fetchone()[0]
         return float(min(due - now for due in (host, task, now + 3600.0) if due is not None))
 
 
 def key_of(url: str) -> bytes:
-    """A URL's key as the table has it: half as long."""
+    """Return a URL's key as the table has it: bytes, half as long."""
     return bytes.fromhex(urls.key(url))
 
 
 def listed(shards: Iterable[int]) -> str:
-    """Shards as SQL lists them."""
+    """Return shards as a list in SQL."""
     return ", ".join(map(str, shards))

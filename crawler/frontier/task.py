@@ -1,4 +1,4 @@
-"""A task: a URL that waits, with all that is needed to visit it."""
+"""A task: a waiting URL with all that is needed to visit it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ BY_WAY_OF = "by way of"  # before the target in the detail of a redirect loop
 
 
 class Task(NamedTuple):
-    """A waiting URL: one line of a batch. `due` is a time of this process's monotonic clock; 0 is at once."""
+    """A waiting URL, one line of a batch; `due` is a time of this process's monotonic clock, or 0: now."""
 
     url: str
     depth: int = 0
     attempt: int = 0
     due: float = 0.0
     via: str = ""  # the redirects in a row that led here, oldest first (see `extend`)
-    priority: int = PRIORITY  # of a sitemap, in tenths: among the URLs of a host at one depth
+    priority: int = PRIORITY  # from a sitemap, in tenths: sorts the URLs of a host at one depth
 
     @property
     def hops(self) -> int:
@@ -26,10 +26,10 @@ class Task(NamedTuple):
         return count(self.via)
 
     def came_via(self, url: str) -> bool:
-        """Whether a URL is one of these redirects.
+        """Tell whether a URL is one of these redirects.
 
-        They travel with the task, so a redirect loop is seen at its last member whoever visits it and when. In a loop
-        that links enter at several members each of them ends at a known URL: it is kept as redirects, not as a failure.
+        They travel with the task, so a redirect loop is seen at its last member, whoever visits it and when. A loop
+        that links enter at several members has no failure: each of them redirects to a URL that is known.
         """
         return _mark(url) in self.via.split(",")
 

@@ -1,5 +1,7 @@
-"""Folders of the store as open descriptors, reached from its root step by step: no symbolic link inside the store is
-followed for writing, and one that was opened may be kept for the next file in it.
+"""Open handles of the store's folders.
+
+Each folder is opened from the root, one part of the path at a time, so that no symbolic link inside the store is
+followed for writing. Handles may stay open for the next file in the same folder.
 """
 
 from __future__ import annotations
@@ -12,185 +14,185 @@ from contextlib import contextmanager, suppress
 
 from crawler.errors import StoreError
 
-# A folder as a place to start from: on Linux without opening it, which would be a request to the server.
-PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+# O_PATH (Linux) gives a handle without opening the folder, which would be a request to the server.
+HANDLE_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Places:
-    """The folders of one client's store; `hold` of them may be kept open."""
+class DirectoryHandles:
+    """Opens the folders of one client's store, and keeps up to `max_kept` handles open."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.hold = 0
-        self._held: dict[str, list[int]] = {}
-        self._holding = 0
+        self.max_kept = 0
+        self._kept: dict[str, list[int]] = {}
+        self._count = 0
         self._lock = threading.Lock()
 
     @contextmanager
-    def home(self, folder: str) -> Iterator[int]:
-        """A folder, which is made if it is missing; afterwards it may be kept."""
-        place = self._open_inside(folder)
-        if place is None:
-            place = self._open_or_make(folder)
+    def open_or_make(self, folder: str) -> Iterator[int]:
+        """Open a folder, made if it is missing; the handle may be kept afterwards."""
+        handle = self._open_in_kept_parent(folder)
+        if handle is None:
+            handle = self._open_from_root(folder)
         try:
-            yield place
+            yield handle
         except BaseException:
-            os.close(place)
+            os.close(handle)
             raise
-        self.leave(folder, place)
+        self.keep_or_close(folder, handle)
 
-    def _open_inside(self, folder: str) -> int | None:
-        """A folder of a folder that was kept open, made if it is missing: the short way to a new host's."""
+    def _open_in_kept_parent(self, folder: str) -> int | None:
+        """Open or make a folder in a parent that was kept open, the fast way to a new host's folder; or None."""
         outer, _, name = inside(folder).rpartition("/")
-        around = self.take_held(outer)
-        if around is None:
+        parent = self.take_kept(outer)
+        if parent is None:
             return None
         try:
             try:
-                place = os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=around)
+                handle = os.open(name, HANDLE_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
             except FileNotFoundError:
                 with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=around)
-                place = os.open(name, PLACE | os.O_NOFOLLOW, dir_fd=around)
-        except OSError:  # it may be gone, or a link: the long way tells
-            os.close(around)
+                    os.mkdir(name, dir_fd=parent)
+                handle = os.open(name, HANDLE_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
+        except OSError:  # the parent may be gone, or a link: opening from the root tells
+            os.close(parent)
             return None
-        self._keep(outer, around)
-        return place
+        self._keep(outer, parent)
+        return handle
 
-    def _open_or_make(self, folder: str) -> int:
+    def _open_from_root(self, folder: str) -> int:
         try:
-            place = self.open(folder)
+            handle = self.open(folder)
         except FileNotFoundError:
-            self._make_home(folder)
-            place = self.open(folder)
-        if self.hold and "/" in folder:
+            self._make_missing(folder)
+            handle = self.open(folder)
+        if self.max_kept and "/" in folder:
             outer = folder_of(folder)
             self._keep(outer, self.open(outer))
-        return place
+        return handle
 
     @contextmanager
-    def at(self, folder: str) -> Iterator[int]:
-        """A folder that must be there."""
-        place = self.open(folder)
+    def opened(self, folder: str) -> Iterator[int]:
+        """Open a folder that must exist."""
+        handle = self.open(folder)
         try:
-            yield place
+            yield handle
         finally:
-            os.close(place)
+            os.close(handle)
 
-    def take_held(self, folder: str) -> int | None:
-        """A descriptor that was kept open, out of the others' reach: nobody else can close it."""
+    def take_kept(self, folder: str) -> int | None:
+        """Return a kept handle, which is now the caller's alone to close, or None."""
         with self._lock:
-            places = self._held.get(folder)
-            self._holding -= bool(places)
-            return places.pop() if places else None
+            handles = self._kept.get(folder)
+            self._count -= bool(handles)
+            return handles.pop() if handles else None
 
-    def leave(self, folder: str, place: int) -> None:
-        """Close a folder, or keep it for the next file: on the way there each step may be a request to the server.
+    def keep_or_close(self, folder: str, handle: int) -> None:
+        """Keep a handle for the next file, which saves a request to the server for each part of the path.
 
-        Only those of hosts and shards: what is written beside them, a pulse say, must fail when the mount is gone.
+        Only those of hosts and shards are kept: writing a heartbeat, for example, must fail when the mount is gone.
         """
-        if not self.hold or "/" not in folder:
-            os.close(place)
+        if not self.max_kept or "/" not in folder:
+            os.close(handle)
             return
-        self._keep(folder, place)
+        self._keep(folder, handle)
 
-    def _keep(self, folder: str, place: int) -> None:
-        if self._holding >= self.hold:
-            self.let_go()
+    def _keep(self, folder: str, handle: int) -> None:
+        if self._count >= self.max_kept:
+            self.close_kept()
         with self._lock:
-            self._held.setdefault(folder, []).append(place)
-            self._holding += 1
+            self._kept.setdefault(folder, []).append(handle)
+            self._count += 1
 
-    def let_go(self) -> None:
-        """Close the folders that were kept open: they may have been moved, or the mount is wanted back."""
+    def close_kept(self) -> None:
+        """Close the kept handles: the folders may have been moved, or somebody wants to unmount."""
         with self._lock:
-            places = [place for held in self._held.values() for place in held]
-            self._held.clear()
-            self._holding = 0
-        for place in places:
-            os.close(place)
+            handles = [handle for kept in self._kept.values() for handle in kept]
+            self._kept.clear()
+            self._count = 0
+        for handle in handles:
+            os.close(handle)
 
     def open(self, folder: str) -> int:
-        """A folder by a descriptor, reached from the root (which may be a link: the user's choice) step by step."""
+        """Return a new handle of a folder; only the root itself may be a symbolic link."""
         parts = inside(folder).split("/")
-        place = os.open(self.root, PLACE)
+        handle = os.open(self.root, HANDLE_FLAGS)
         for part in filter(None, parts):
-            outer = place
+            outer = handle
             try:
-                place = os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=outer)
+                handle = os.open(part, HANDLE_FLAGS | os.O_NOFOLLOW, dir_fd=outer)
             except NotADirectoryError:
                 self._check_links(folder)
                 raise
             finally:
                 os.close(outer)
-        return place
+        return handle
 
     def _check_links(self, folder: str) -> None:
-        """Say which part of a path is a symbolic link, if one is."""
+        """Raise an error that names the part of a path that is a symbolic link, if one is."""
         path = self.root
         for part in folder.split("/"):
             path = f"{path}/{part}"
             if os.path.islink(path):
                 raise StoreError(
-                    f"the store cannot be used ({path} is a symbolic link, and what is written there could end "
-                    "anywhere); put a folder in its place"
+                    f"the store cannot be used: {path} is a symbolic link, and files written there could end up "
+                    "anywhere; replace it with a folder"
                 )
 
-    def _make_home(self, home: str) -> None:
+    def _make_missing(self, folder: str) -> None:
         """Make a missing folder, but only in a store.
 
-        When a mount goes away its mount point is an empty local folder: a crawl must not go on there.
+        When a mount goes away, its mount point is an empty local folder: a crawl must not continue there.
         """
-        top = home.partition("/")[0]
+        top = folder.partition("/")[0]
         try:
-            if home != top:  # else the folder that is missing may be the store
+            if folder != top:  # otherwise the store itself may be missing
                 with suppress(FileExistsError):
-                    self.make(home)
+                    self.make(folder)
                 return
         except FileNotFoundError:
             pass
-        if not self.is_there("README"):
+        if not self.can_open("README"):
             raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
-        for folder in filter(None, dict.fromkeys((top, home))):
+        for missing in filter(None, dict.fromkeys((top, folder))):
             with suppress(FileExistsError):
-                self.make(folder)
+                self.make(missing)
 
     def make(self, folder: str) -> None:
-        """Make one folder inside an existing one."""
-        with self.at(folder_of(folder)) as place:
-            os.mkdir(leaf_of(folder), dir_fd=place)
+        """Make a folder inside an existing one."""
+        with self.opened(folder_of(folder)) as handle:
+            os.mkdir(leaf_of(folder), dir_fd=handle)
 
-    def is_there(self, name: str) -> bool:
-        """Whether a file can be opened."""
+    def can_open(self, name: str) -> bool:
+        """Tell whether a file can be opened."""
         try:
-            os.close(open_at_once(self.path(name)))
+            os.close(open_nonblocking(self.path(name)))
         except OSError:
             return False
         return True
 
     def path(self, name: str) -> str:
-        """The path of a name in the store."""
+        """Return the path of a name in the store."""
         return f"{self.root}/{inside(name)}"
 
 
 def inside(name: str) -> str:
-    """A name that stays in the store. Callers let no other through: this is the last gate."""
+    """Return the name, or raise an error if it leads out of the store; callers check too, this is the last guard."""
     if "\0" in name or ".." in name.split("/"):
-        raise StoreError(f"{name!r} does not stay in the store; nothing was read or written there")
+        raise StoreError(f"{name!r} leads out of the store; nothing was read or written there")
     return name
 
 
 def folder_of(name: str) -> str:
-    """The folder of a name."""
+    """Return the folder of a name."""
     return inside(name).rpartition("/")[0]
 
 
 def leaf_of(name: str) -> str:
-    """A name without its folder."""
+    """Return a name without its folder."""
     return inside(name).rpartition("/")[2]
 
 
-def open_at_once(path: str) -> int:
-    """Open for reading without waiting: a FIFO that somebody left in the store would keep us for ever."""
+def open_nonblocking(path: str) -> int:
+    """Open a file for reading without blocking: a FIFO left in the store would block forever."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""What we ask of a mount, and nothing else: put, create, claim, get, names, drop.
+"""All that we use of a mount: put, create, claim, get, names, drop.
 
-A file is complete on arrival: it is written under a temporary name that nobody else uses and then renamed.
-Not promised: that a listing is fresh (`freshen` first), that `exists` is right (we never ask it), or that two
-writers of one name take turns (the last one wins; who may write what is settled by the callers' names).
+A file appears complete: it is written under a temporary name that nobody else uses and then renamed. Not promised:
+that a listing is fresh (call `freshen` first), or that two writers of one name take turns (the last one wins; callers
+choose names so that this does not happen).
 """
 
 from __future__ import annotations
@@ -21,107 +21,107 @@ from typing import Any
 
 from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import sync
-from crawler.store.directories import Places, folder_of, leaf_of, open_at_once
+from crawler.store.directories import DirectoryHandles, folder_of, leaf_of, open_nonblocking
 
-FULL = {errno.ENOSPC, errno.EDQUOT}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 TOO_MANY = {errno.EMFILE, errno.ENFILE}
 HOPELESS = {errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.EINVAL}
 MISSHAPEN = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
 FOLDER, LINK, FILE = "folder", "link", "file"
-PIECES, PIECE = 16, 16 << 10  # files, and bytes in each, that show whether there is room for a few pages
+PROBES, PROBE_BYTES = 16, 16 << 10  # files, and bytes in each, that show whether a few more pages fit
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file that is written, but only under a temporary name."""
+    """A file that is written, but still under a temporary name."""
 
     name: str
     temporary: str
     data: bytes
 
-    def rename(self, place: int) -> None:
-        """Give it its name, in the folder that is open as `place`."""
-        os.rename(self.temporary, leaf_of(self.name), src_dir_fd=place, dst_dir_fd=place)
+    def rename(self, handle: int) -> None:
+        """Give it its name, in the folder of this handle."""
+        os.rename(self.temporary, leaf_of(self.name), src_dir_fd=handle, dst_dir_fd=handle)
 
-    def remove(self, place: int) -> None:
-        """Remove it from the folder that is open as `place`."""
-        _remove(place, self.temporary)
+    def remove(self, handle: int) -> None:
+        """Remove it from the folder of this handle."""
+        _remove(handle, self.temporary)
 
 
 class Files:
-    """One client's view of the store's folder. `me` marks its temporary names."""
+    """One client's view of the store's folder; its temporary names contain `me`."""
 
     def __init__(self, root: str | Path, me: str = "reader", durable: bool = True) -> None:
         self.root = str(root)
         self.me = me
         self.durable = durable
-        self.places = Places(self.root)
+        self.directories = DirectoryHandles(self.root)
 
     def share_mode(self) -> None:
-        """Make what this process writes as open to others as the store's own folder is.
+        """Give files that this process writes the permissions of the store's own folder.
 
-        The umask does it without an operation per file; a setgid folder hands on its group by itself.
+        The umask does it without an operation per file; a setgid folder passes on its group by itself.
         """
-        with self._trouble(""):
+        with self._translated(""):
             os.umask(~os.stat(self.root).st_mode & 0o777)
 
     def put(self, name: str, data: bytes, later: bool = False) -> None:
-        """Write a file so that it appears whole, under `name`, or not at all.
+        """Write a file so that it appears whole or not at all.
 
-        `later`: its bytes may reach the disk as late as with the next `settle`, where one does for many files.
+        With `later` its bytes may wait for the next `sync` to reach the disk, where that syncs many files at once.
         """
 
-        def write(place: int) -> None:
+        def write(handle: int) -> None:
             draft = Draft(name, self._new_name(), data)
-            self._write_new(place, draft.temporary, data, later)
+            self._write_new(handle, draft.temporary, data, later)
             try:
-                draft.rename(place)
+                draft.rename(handle)
             except OSError:
-                draft.remove(place)
+                draft.remove(handle)
                 raise
 
-        with self._trouble(name), self._unless_arrived(name, data):
+        with self._translated(name), self._unless_arrived(name, data):
             self._do_in(folder_of(name), write)
 
     def draft(self, name: str, data: bytes) -> Draft:
-        """Write a file under a temporary name, to be settled with others before it is published."""
+        """Write a file under a temporary name, to be synced with others before it is published."""
         draft = Draft(name, self._new_name(), data)
-        with self._trouble(name):
-            self._do_in(folder_of(name), lambda place: self._write_new(place, draft.temporary, data, later=True))
+        with self._translated(name):
+            self._do_in(folder_of(name), lambda handle: self._write_new(handle, draft.temporary, data, later=True))
         return draft
 
     def publish(self, draft: Draft) -> None:
         """Give a draft its name."""
-        with self._trouble(draft.name), self._unless_arrived(draft.name, draft.data):
+        with self._translated(draft.name), self._unless_arrived(draft.name, draft.data):
             self._do_in(folder_of(draft.name), draft.rename)
 
     def discard(self, draft: Draft) -> None:
         """Remove a draft, if it still is one."""
-        with suppress(OSError), self.places.at(folder_of(draft.name)) as place:
-            draft.remove(place)
+        with suppress(OSError), self.directories.opened(folder_of(draft.name)) as handle:
+            draft.remove(handle)
 
     def _do_in(self, folder: str, act: Callable[[int], None]) -> None:
-        """Act in a folder that was kept open; if there is none, or it may be gone, in one that is looked for anew."""
-        place = self.places.take_held(folder)
-        if place is not None:
+        """Act in a folder that was kept open; if there is none, or that fails, in one that is opened anew."""
+        handle = self.directories.take_kept(folder)
+        if handle is not None:
             try:
-                act(place)
+                act(handle)
             except OSError:
-                os.close(place)
+                os.close(handle)
             else:
-                self.places.leave(folder, place)
+                self.directories.keep_or_close(folder, handle)
                 return
-        with self.places.home(folder) as place:
-            act(place)
+        with self.directories.open_or_make(folder) as handle:
+            act(handle)
 
     @contextmanager
     def _unless_arrived(self, name: str, data: bytes) -> Iterator[None]:
-        """A rename may seem to fail that was done: its answer was lost, and asked again it found nothing."""
+        """Ignore an error if the file is there: the reply to a rename may be lost, and its retry finds no source."""
         try:
             yield
         except OSError:
@@ -134,15 +134,15 @@ class Files:
         return False
 
     def create(self, name: str) -> bool:
-        """Make an empty file that was not there; True for exactly one caller."""
+        """Create an empty file that did not exist; True for exactly one caller."""
         try:
-            with self.places.home(folder_of(name)) as place:
-                os.close(os.open(leaf_of(name), NEW, 0o666, dir_fd=place))
+            with self.directories.open_or_make(folder_of(name)) as handle:
+                os.close(os.open(leaf_of(name), NEW_FILE, 0o666, dir_fd=handle))
         except FileExistsError:
             return False
         except OSError as error:
-            # sshfs answers EPERM where others say EEXIST: look by name before believing a failure.
-            if self.places.is_there(name):
+            # sshfs says EPERM where others say EEXIST: look for the name before believing the error.
+            if self.directories.can_open(name):
                 return False
             raise self.translate(error, name) from error
         return True
@@ -150,234 +150,236 @@ class Files:
     def claim(self, name: str, new: str) -> bool:
         """Rename an existing name to one of our own; True for exactly one caller."""
         try:
-            with self.places.at(folder_of(name)) as old_place, self.places.at(folder_of(new)) as new_place:
-                os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old_place, dst_dir_fd=new_place)
+            self._rename(name, new)
         except OSError:
-            # A lost reply can hide a success, and any failure means "not mine" unless the name is there.
-            return self.places.is_there(new)
+            # A lost reply can hide a success; any other failure means "not mine".
+            return self.directories.can_open(new)
         return True
 
+    def _rename(self, name: str, new: str) -> None:
+        with self.directories.opened(folder_of(name)) as old, self.directories.opened(folder_of(new)) as to:
+            os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old, dst_dir_fd=to)
+
     def get(self, name: str) -> bytes | None:
-        """The bytes of a file, or None when there is none."""
+        """Return the bytes of a file, or None if it does not exist."""
         for left in (2, 1, 0):
             try:
                 return self._read(name)
             except FileNotFoundError:
                 return None
             except OSError as error:
-                # ESTALE: the file was replaced under us; after a listing, opening it again finds the new one.
+                # ESTALE: the file was replaced while we opened it; after a listing we find the new one.
                 if error.errno != errno.ESTALE or not left:
                     raise self.translate(error, name) from error
                 self.names(folder_of(name))
         return None
 
     def _read(self, name: str) -> bytes:
-        descriptor = open_at_once(self.places.path(name))
+        descriptor = open_nonblocking(self.directories.path(name))
         try:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
-                raise IsADirectoryError(errno.EISDIR, "it is not a file; remove it")
+                raise IsADirectoryError(errno.EISDIR, "not a regular file; remove it")
             parts = []
-            while part := os.read(descriptor, seen.st_size + 1):  # the size may be an old one
+            while part := os.read(descriptor, seen.st_size + 1):  # the size may be out of date
                 parts.append(part)
             return b"".join(parts)
         finally:
             os.close(descriptor)
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, without temporary ones (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is no folder."""
+        """List a folder without temporary names (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is no folder."""
         return [name for name in self.all_names(folder) if not name.startswith(".")]
 
     def all_names(self, folder: str) -> list[str]:
-        """The same with temporary ones."""
+        """List a folder with its temporary names."""
         try:
-            return os.listdir(self.places.path(folder))
+            return os.listdir(self.directories.path(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise self.translate(error, folder) from error
 
     def shapes(self, folder: str) -> dict[str, str]:
-        """The same names, each with what it is: FOLDER, LINK or, for all that is neither, FILE."""
+        """List a folder with its temporary names, each with its type: FOLDER, LINK or, for all else, FILE."""
         absent = suppress(FileNotFoundError, NotADirectoryError)
-        with self._trouble(folder), absent, os.scandir(self.places.path(folder)) as found:
+        with self._translated(folder), absent, os.scandir(self.directories.path(folder)) as found:
             return {entry.name: _shape(entry) for entry in found}
         return {}
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
-        """The names in a folder, as `names` has them, and the bytes of each; without what goes while we look."""
+        """List a folder as `names` does, with the size of each file; files that disappear meanwhile are left out."""
         absent = suppress(FileNotFoundError, NotADirectoryError)
-        with self._trouble(folder), absent, os.scandir(self.places.path(folder)) as found:
+        with self._translated(folder), absent, os.scandir(self.directories.path(folder)) as found:
             for entry in found:
                 if not entry.name.startswith("."):
                     with suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False).st_size
 
     def freshen(self, folder: str) -> bool:
-        """Make the next listing of a folder a new one: clients drop their cache when they change it.
+        """Make the next listing of a folder a fresh one: clients drop their cache of a folder when they change it.
 
-        False if the folder is not there. A name that was never open is removed for good: sshfs without its cache
-        leaves a hidden file behind for one that was.
+        False if the folder does not exist. The name made for this is never opened: when an open file is removed,
+        sshfs without its cache leaves a hidden file behind.
         """
         name = self._new_name()
-        with self._trouble(folder):
+        with self._translated(folder):
             try:
-                with self.places.at(folder) as place:
-                    self._make_name(place, name)
-                    os.unlink(name, dir_fd=place)
+                with self.directories.opened(folder) as handle:
+                    self._make_name(handle, name)
+                    os.unlink(name, dir_fd=handle)
             except FileNotFoundError:
-                if not self.places.is_there("README"):
+                if not self.directories.can_open("README"):
                     raise
                 return False
             return True
 
     @staticmethod
-    def _make_name(place: int, name: str) -> None:
+    def _make_name(handle: int, name: str) -> None:
         try:
-            os.mknod(name, 0o600, dir_fd=place)
+            os.mknod(name, 0o600, dir_fd=handle)
         except (OSError, NotImplementedError) as error:
             if isinstance(error, OSError) and error.errno not in NO_NODES:
                 raise
-            os.close(os.open(name, NEW, 0o600, dir_fd=place))
+            os.close(os.open(name, NEW_FILE, 0o600, dir_fd=handle))
 
     def clock(self, folder: str) -> float:
-        """The time by which names in a folder are stamped (by the server, on most mounts); the next listing is new."""
+        """Return the time by the clock that stamps files there, on most mounts the server's; freshens the listing."""
         name = self._new_name()
-        with self._trouble(folder), self.places.at(folder) as place:
-            self._make_name(place, name)
+        with self._translated(folder), self.directories.opened(folder) as handle:
+            self._make_name(handle, name)
         try:
             return self.written(f"{folder}/{name}") or time.time()
         finally:
             self.drop(f"{folder}/{name}")
 
     def written(self, name: str) -> float | None:
-        """When a file was written, by the clock that `clock` tells; None when there is none."""
+        """Return when a file was written, by the same clock as `clock`; None if it does not exist."""
         seen = self._seen(name)
         return seen and seen.st_mtime
 
     def changed(self, name: str) -> float:
-        """When a file got its bytes or came to its name, or a folder its last name, by the same clock; 0 if it is gone.
+        """Return when a file was written or renamed, or a folder's entries changed, by the same clock; 0 if it is gone.
 
-        sshfs does not tell when a file came to its name: there it is when it got its bytes, before the rename.
+        sshfs does not report the time of a rename: there it is the time of the write before it.
         """
         seen = self._seen(name)
         return max(seen.st_mtime, seen.st_ctime) if seen else 0.0
 
     def size(self, name: str) -> int | None:
-        """The bytes of a file, as the mount counts them; None when there is none."""
+        """Return the size of a file; None if it does not exist."""
         seen = self._seen(name)
         return seen and seen.st_size
 
     def _seen(self, name: str) -> os.stat_result | None:
-        with self._trouble(name):
+        with self._translated(name):
             try:
-                return os.stat(self.places.path(name))
+                return os.stat(self.directories.path(name))
             except FileNotFoundError:
                 return None
 
     def is_folder(self, name: str) -> bool:
-        """Whether a name is a folder itself, and no link to one."""
-        with self._trouble(name):
+        """Tell whether a name is a folder, and not a link to one."""
+        with self._translated(name):
             try:
-                return stat.S_ISDIR(os.lstat(self.places.path(name)).st_mode)
+                return stat.S_ISDIR(os.lstat(self.directories.path(name)).st_mode)
             except FileNotFoundError:
                 return False
 
     def move(self, name: str, new: str) -> bool:
-        """Give a file or a folder another place, whose folders are made; False if it was not there."""
-        home = ""
+        """Move a file or a folder, making the folders above its new name; False if it did not exist."""
+        above = ""
         for part in folder_of(new).split("/"):
-            home = f"{home}/{part}" if home else part
-            self.make(home)
-        with self._trouble(name):
+            above = f"{above}/{part}" if above else part
+            self.make(above)
+        with self._translated(name):
             try:
-                with self.places.at(folder_of(name)) as old_place, self.places.at(folder_of(new)) as new_place:
-                    os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old_place, dst_dir_fd=new_place)
+                self._rename(name, new)
             except FileNotFoundError:
                 return False
             return True
 
     def drop(self, name: str) -> bool:
-        """Remove a file; False if it was not there."""
-        with self._trouble(name):
+        """Remove a file; False if it did not exist."""
+        with self._translated(name):
             try:
-                with self.places.at(folder_of(name)) as place:
-                    os.unlink(leaf_of(name), dir_fd=place)
+                with self.directories.opened(folder_of(name)) as handle:
+                    os.unlink(leaf_of(name), dir_fd=handle)
             except FileNotFoundError:
                 return False
             return True
 
     def make(self, folder: str) -> bool:
-        """Make one folder inside an existing one; False if it was there."""
-        with self._trouble(folder):
+        """Make a folder inside an existing one; False if it existed."""
+        with self._translated(folder):
             try:
-                self.places.make(folder)
+                self.directories.make(folder)
             except FileExistsError:
                 return False
             return True
 
-    def settle(self, folders: Collection[str], run: Run = map) -> None:
-        """Bring to the disk the names in these folders, and what was put there for `later`.
+    def sync(self, folders: Collection[str], run: Run = map) -> None:
+        """Sync the names in these folders to the disk, and the files that were put there with `later`.
 
-        Where the disk is this machine's own, one call does it for all; it also waits for what others write there. `run`
-        calls a function for each item, as `map` does, or many at a time.
+        On a local disk one call syncs everything; it also waits for what other programs write there. `run` calls a
+        function for each item, as `map` does, perhaps several at a time.
         """
         if not self.durable or not folders:
             return
-        if self._settles_at_once:
-            with self._trouble(""):
+        if self._syncs_at_once:
+            with self._translated(""):
                 sync.sync_all(self.root)
         else:
-            for _ in run(self._settle, folders):
+            for _ in run(self._sync_folder, folders):
                 pass
 
     @cached_property
-    def _settles_at_once(self) -> bool:
-        with self._trouble(""):
-            return sync.do_for_all(self.root)
+    def _syncs_at_once(self) -> bool:
+        with self._translated(""):
+            return sync.one_call_syncs_all(self.root)
 
-    def _settle(self, folder: str) -> None:
-        with self._trouble(folder):
+    def _sync_folder(self, folder: str) -> None:
+        with self._translated(folder):
             try:
-                sync.sync_names(self.places.path(folder))
+                sync.sync_names(self.directories.path(folder))
             except FileNotFoundError:
-                if not self.places.is_there("README"):
-                    raise  # otherwise somebody removed the folder: there is nothing in it to sync
+                if not self.directories.can_open("README"):
+                    raise  # otherwise somebody removed the folder, and there is nothing to sync
 
     def free(self) -> tuple[int, int]:
-        """Free bytes and free inodes; file systems that count none of them say as many as they like."""
-        with self._trouble(""):
+        """Return free bytes and free inodes; UNCOUNTED for a file system that does not count them."""
+        with self._translated(""):
             seen = os.statvfs(self.root)
             free = seen.f_bavail * seen.f_frsize if seen.f_blocks else UNCOUNTED
-            # CephFS says -1: as many as you like.
+            # CephFS says -1: no limit.
             return free, seen.f_favail if seen.f_files and seen.f_favail >= 0 else UNCOUNTED
 
     def has_room(self) -> bool:
-        """Whether a few pages more would fit: found out by writing as much, for nothing else tells of a quota."""
-        names = [self._new_name() for _ in range(PIECES)]
-        with self._trouble(""), self.places.at("") as place:
+        """Tell whether a few more pages fit, by writing as much: nothing else shows that a quota is used up."""
+        names = [self._new_name() for _ in range(PROBES)]
+        with self._translated(""), self.directories.opened("") as handle:
             try:
                 for name in names:
-                    self._write_new(place, name, bytes(PIECE))
+                    self._write_new(handle, name, bytes(PROBE_BYTES))
             except OSError as error:
                 if not self._is_full(error):
                     raise
                 return False
             finally:
                 for name in names:
-                    _remove(place, name)
+                    _remove(handle, name)
         return True
 
-    def _write_new(self, place: int, name: str, data: bytes, later: bool = False) -> None:
-        descriptor = os.open(name, NEW, 0o666, dir_fd=place)
+    def _write_new(self, handle: int, name: str, data: bytes, later: bool = False) -> None:
+        descriptor = os.open(name, NEW_FILE, 0o666, dir_fd=handle)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            if self.durable and not (later and self._settles_at_once):
+            if self.durable and not (later and self._syncs_at_once):
                 os.fsync(descriptor)
         except OSError:
-            _remove(place, name)
+            _remove(handle, name)
             raise
         finally:
             os.close(descriptor)
@@ -386,39 +388,39 @@ class Files:
         return f".{self.me}-{secrets.token_hex(4)}"
 
     @contextmanager
-    def _trouble(self, name: str) -> Iterator[None]:
+    def _translated(self, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise self.translate(error, name) from error
 
     def translate(self, error: OSError, name: str) -> StoreError:
-        """What the operator is told of a failure."""
-        what = f"{self.places.path(name)}: {error.strerror or error}"
+        """Return our error for an OSError, with a message that tells the operator what to do."""
+        what = f"{self.directories.path(name)}: {error.strerror or error}"
         if self._is_full(error):
-            return DiskFull(f"no room in the store ({what}); free some bytes or inodes, or raise the quota")
+            return DiskFull(f"the store's disk is full ({what}); free space or inodes, or raise the quota")
         if error.errno in TOO_MANY:
             return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --concurrency")
         if error.errno in HOPELESS | MISSHAPEN:
             kind = Misshapen if error.errno in MISSHAPEN else StoreError
             return kind(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
-        return StoreAway(f"the store does not answer ({what}); is the mount still there?")
+        return StoreAway(f"the store does not respond ({what}); is the mount still there?")
 
     def _is_full(self, error: OSError) -> bool:
-        """sshfs says EPERM for every failure on the server, a full disk among them."""
+        """Tell whether the disk is full: sshfs reports every failure on the server, this one too, as EPERM."""
         if error.errno == errno.EPERM:
             with suppress(StoreError):
                 return min(self.free()) == 0
-        return error.errno in FULL
+        return error.errno in DISK_FULL
 
 
 def _shape(entry: os.DirEntry[str]) -> str:
-    """What a name is, from the listing itself where the mount tells."""
+    """Return the type of an entry, from the listing itself where the mount provides it."""
     if entry.is_symlink():
         return LINK
     return FOLDER if entry.is_dir(follow_symlinks=False) else FILE
 
 
-def _remove(place: int, name: str) -> None:
+def _remove(handle: int, name: str) -> None:
     with suppress(OSError):
-        os.unlink(name, dir_fd=place)
+        os.unlink(name, dir_fd=handle)

@@ -1,4 +1,4 @@
-"""What stands in links/ and errs/: JSON of one line, with times that people and jq sort. Pure."""
+"""Records (links/) and failure records (errs/): one line of JSON each, with times that sort as text. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from crawler.settings import Settings
 from crawler.web import urls
 from crawler.web.page import Fetched, Reading
 
-DEEPEST = 10**9  # links away from a seed: as many digits as a batch can hold
+MAX_DEPTH = 10**9  # links away from a seed: as many digits as a line of a batch can hold
 
 
 def build_record(
     page: Fetched, reading: Reading | None, depth: int, links: Iterable[str], when: float
 ) -> dict[str, Any]:
-    """The record of a page; a redirect has no reading and so no html."""
+    """Return the record of a page; a redirect has no reading and no html."""
     return {
         "url": page.url,
         "status": page.status,
@@ -39,39 +39,39 @@ def build_record(
 
 
 def links_of(record: Mapping[str, Any]) -> list[str]:
-    """The links that a record names: it may have been made by hand, so see `urls.is_safe` before any is asked."""
+    """Return the links in a record; people edit records, so check `urls.is_safe` before requesting one."""
     links = record.get("links")
     return [link for link in links if isinstance(link, str)] if isinstance(links, list) else []
 
 
 def depth_of(record: Mapping[str, Any], unknown: int = 0) -> int:
-    """How far from a seed a record or a refusal says that its page is; `unknown` if it says nothing that can be."""
+    """Return the depth in a record or failure record; `unknown` if it has none that makes sense."""
     depth = record.get("depth")
-    return depth if isinstance(depth, int) and 0 <= depth < DEEPEST else unknown
+    return depth if isinstance(depth, int) and 0 <= depth < MAX_DEPTH else unknown
 
 
-def farthest(settings: Settings) -> int:
-    """As far from a seed as what is asked may be, for what does not say; as a seed it would widen the scope."""
+def assumed_depth(settings: Settings) -> int:
+    """Return the depth to assume where none is known: the largest allowed, because depth 0 would widen the scope."""
     return 1 if settings.depth is None else settings.depth
 
 
-def mark_of(refusal: Mapping[str, Any]) -> str:
-    """What tells a refusal from a later one of the same URL."""
-    return urls.key(json.dumps(refusal))[:8]
+def mark_of(failure: Mapping[str, Any]) -> str:
+    """Return a short hash that tells a failure record from a later one of the same URL."""
+    return urls.key(json.dumps(failure))[:8]
 
 
 def to_json(value: dict[str, Any]) -> bytes:
-    """One line of ASCII JSON, so that `cat links/*/*` is a JSON Lines file."""
+    """Return one line of ASCII JSON, so that `cat links/*/*` is a JSON Lines file."""
     return json.dumps(value).encode("ascii") + b"\n"
 
 
 def utc(when: float) -> str:
-    """A time as people and jq sort it."""
+    """Return a time as ISO 8601 text, which sorts by time."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 def from_utc(text: str) -> float:
-    """The time that `utc` wrote; 0 if it is not one."""
+    """Return the time that `utc` wrote; 0 if the text is not a time."""
     try:
         return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
     except ValueError:

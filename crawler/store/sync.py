@@ -1,4 +1,4 @@
-"""How names and bytes reach a disk: folder by folder, or all of a file system in one call."""
+"""Sync to the disk: folder by folder, or a whole file system in one call."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-# The kernel's call that brings all of one file system to its disk, and the kinds on which it does what it says: on a
-# network mount it does not reach the server's disk.
+from crawler.store.mountinfo import read_mounts
+
+# syncfs(2), and the file systems on which it is enough: on a network mount it does not reach the server's disk.
 SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
 
 
-def do_for_all(root: str) -> bool:
+def one_call_syncs_all(root: str) -> bool:
     """Whether one call syncs all that was written below a folder."""
-    return SYNC is not None and _kind_of_disk(os.stat(root).st_dev) in SYNCED_AS_ONE
+    device = os.stat(root).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kind = next((mount.kind for mount in read_mounts() if mount.device == number), "")
+    return SYNC is not None and kind in SYNCED_AS_ONE
 
 
 def sync_all(root: str) -> None:
-    """Bring all of the file system that a folder is on to its disk."""
-    with _opened(root) as place:
-        if SYNC is not None and SYNC(place):
+    """Sync the whole file system of a folder."""
+    with _opened(root) as handle:
+        if SYNC is not None and SYNC(handle):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 
 
 def sync_names(folder: str) -> None:
-    """Bring the names in a folder to the disk; not every mount can."""
-    with _opened(folder) as place:
+    """Sync the names in a folder; mounts that cannot do this are passed over."""
+    with _opened(folder) as handle:
         try:
-            os.fsync(place)
+            os.fsync(handle)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EBADF):
                 raise
@@ -39,19 +43,8 @@ def sync_names(folder: str) -> None:
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield place
+        yield handle
     finally:
-        os.close(place)
-
-
-def _kind_of_disk(device: int) -> str:
-    """The kind of file system on a disk of this machine, as the kernel names it; "" if it is on none."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-        for line in mounts:
-            before, _, after = line.partition(" - ")
-            if before.split(" ")[2] == wanted:
-                return after.partition(" ")[0]
-    return ""
+        os.close(handle)

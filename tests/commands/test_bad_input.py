@@ -77,8 +77,8 @@ def test_a_forgotten_store_is_a_question_of_usage() -> None:
 def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README").write_text("precious")
-    assert "no store of the demo" in complaint("demo", str(tmp_path / "project"), code=USAGE)
-    assert "no store of the demo" in complaint("demo", str(tmp_path / "project" / "README"), code=USAGE)
+    assert "not a store of the demo" in complaint("demo", str(tmp_path / "project"), code=USAGE)
+    assert "not a store of the demo" in complaint("demo", str(tmp_path / "project" / "README"), code=USAGE)
     assert (tmp_path / "project" / "README").read_text() == "precious"
     small = ("demo", str(tmp_path / "demo"), "--hosts", "3", "--pages", "9", "-j", "1")
     assert "every page is there" in crawler(*small)

@@ -21,6 +21,7 @@ from crawler import Store
 from crawler.commands.main import run
 from crawler.settings import Settings
 from crawler.store.mount import Files
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 A, B = "http://a.example", "http://b.example"
@@ -56,7 +57,7 @@ def empty(tmp_path: Path) -> Path:
     """A store that was made, and nothing crawled."""
     root = tmp_path / "empty"
     root.mkdir()
-    Store(root, Files(root, "maker")).make(Settings(shards=4))
+    StoreWriter(root, Files(root, "maker")).make(Settings(shards=4))
     return root
 
 
@@ -146,7 +147,7 @@ def test_a_json_line_is_the_record_and_says_where_its_files_are(little: Path) ->
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ("c.example", 1, "has no page and no refusal of c.example; `crawler hosts"),
+        ("c.example", 1, "has nothing of c.example; `crawler hosts"),
         ("a.example/one", 2, "'a.example/one' is not a host; give one such as example.org"),
         ("not a host", 2, "is not a host"),
         ("", 2, "is not a host"),
@@ -275,7 +276,7 @@ def test_an_empty_store_gives_no_lines(empty: Path, command: str) -> None:
 
 
 def test_an_empty_store_has_no_page(empty: Path) -> None:
-    assert "has no page and no refusal of a.example" in sentence("ls", empty, "a.example", code=1)
+    assert "has nothing of a.example" in sentence("ls", empty, "a.example", code=1)
     for command in ("cat", "links"):
         assert "it was never seen" in sentence(command, empty, f"{A}/", code=1)
     assert "no page in" in sentence("links", empty, f"{A}/", "--to", code=1)

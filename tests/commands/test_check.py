@@ -24,16 +24,17 @@ from crawler.commands.check import repair
 from crawler.commands.check.findings import KINDS
 from crawler.commands.demo.web import DemoWeb, TreeWeb
 from crawler.crawl.start import begin
-from crawler.fleet.control import LITTER, withdraw
+from crawler.fleet.control import ABANDONED, withdraw
 from crawler.fleet.heartbeats import Heartbeat
 from crawler.frontier import rehydrate
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 Facts = dict[str, Any]
-OLD = 2 * LITTER
+OLD = 2 * ABANDONED
 
 
 def check(root: Path, *args: str, code: int = 0) -> tuple[list[Facts], Facts]:
@@ -51,15 +52,15 @@ def test_what_the_real_program_has_crawled_is_sound(crawled_once: Path) -> None:
     found, summary = check(crawled_once)
     assert found == []
     assert summary["records"] > 60
-    assert summary["refusals"] > 5
-    assert crawler("check", str(crawled_once)).startswith("sound; 8 hosts, ")
+    assert summary["failure_records"] > 5
+    assert crawler("check", str(crawled_once)).startswith("no problems; 8 hosts, ")
 
 
 def test_a_bar_moves_through_both_halves_on_a_terminal(crawled_once: Path) -> None:
     said = on_a_terminal("check", str(crawled_once))
-    for what in ("checking", "what waits", "links"):
+    for what in ("checking", "frontier", "links"):
         assert f"{what}: " in said
-    assert "sound; 8 hosts, " in said
+    assert "no problems; 8 hosts, " in said
 
 
 @pytest.fixture
@@ -71,14 +72,17 @@ def empty(tmp_path: Path) -> Path:
 
 
 def test_a_store_in_which_nothing_was_crawled_is_sound(empty: Path) -> None:
-    assert check(empty) == ([], {"hosts": 0, "records": 0, "refusals": 0, "problems": 0, "repaired": 0, "harmless": {}})
+    assert check(empty) == (
+        [],
+        {"hosts": 0, "records": 0, "failure_records": 0, "problems": 0, "repaired": 0, "harmless": {}},
+    )
     assert check(empty, "--repair")[0] == []
 
 
 def test_a_finding_is_one_line_whatever_its_name(empty: Path) -> None:
     (empty / "links" / "two\nlines \x1b[31m").mkdir()
     said = crawler("check", str(empty), code=1).splitlines()
-    assert [line.partition(" ")[0] for line in said] == ["strange", "1"]
+    assert [line.partition(" ")[0] for line in said] == ["unexpected", "1"]
     assert "two\ufffdlines \ufffd[31m" in said[0]
 
 
@@ -86,7 +90,7 @@ def test_a_file_in_the_place_of_a_shard_is_moved_and_the_frontier_made_again(emp
     shutil.rmtree(empty / "frontier" / "001")
     (empty / "frontier" / "001").write_text("no folder")
     found, _ = check(empty, "--repair")
-    assert kinds(found) == {"frontier/001": "strange", "frontier": "frontier"}
+    assert kinds(found) == {"frontier/001": "unexpected", "frontier": "frontier"}
     assert (empty / "frontier" / "001").is_dir()
     assert check(empty)[0] == []
 
@@ -104,7 +108,7 @@ class Vandal:
         self.done: dict[str, str] = {}
         expected = w.web.expected()
         pages = sorted(url for url, fact in expected.pages.items() if url not in w.web.seeds())
-        self.pages, self.refused = iter(pages), iter(sorted(expected.refused))
+        self.pages, self.refused = iter(pages), iter(sorted(expected.failures))
 
     def damage(self) -> None:
         for way in (self.records, self.htmls, self.names, self.temporaries, self.frontier, self.shards):
@@ -139,12 +143,12 @@ class Vandal:
             self.expect("half-html", self.place("links", half))
             os.truncate(self.root / self.place("htmls", half), size)
         stray = next(self.pages)
-        self.expect("stray-html", f"htmls/{urls.host(stray)}/{'e' * 24}").write_text("nobody's")
+        self.expect("orphan-html", f"htmls/{urls.host(stray)}/{'e' * 24}").write_text("nobody's")
 
     def names(self) -> None:
         host = urls.host(next(self.pages))
         for path in (f"links/{host}/notes.txt", "links/No Host", "robots/-", "workers/hello", "shards/7", "frontier/9"):
-            self.expect("strange", path).write_text("strange")
+            self.expect("unexpected", path).write_text("unexpected")
         for path in (
             f"errs/{host}/{'d' * 24}",
             f"htmls/{host}/{'b' * 24}",
@@ -152,11 +156,11 @@ class Vandal:
             "seeds/a",
             "frontier/003/b.1",
         ):
-            self.expect("strange", path).mkdir()
-        self.expect("strange", "htmls/b.example").symlink_to("/")
-        self.expect("strange", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
-        self.expect("strange", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
-        self.expect("word", "workers/00000001.stop").write_text("")
+            self.expect("unexpected", path).mkdir()
+        self.expect("unexpected", "htmls/b.example").symlink_to("/")
+        self.expect("unexpected", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
+        self.expect("unexpected", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
+        self.expect("control", "workers/00000001.stop").write_text("")
         make_old(self.root / "workers" / "00000001.stop")
 
     def temporaries(self) -> None:
@@ -190,8 +194,8 @@ def test_every_damage_is_named_and_mended_and_the_crawl_goes_on_to_the_whole_cor
         found, summary = check(w.root, code=1)
         assert kinds(found) == vandal.done
         assert Counter(vandal.done.values()).keys() == KINDS.keys() - {"frontier"}
-        young, waits = "temporary files that somebody may be writing", "htmls of URLs that wait"
-        assert summary["harmless"] == {young: 1, waits: 1, "lines of settled URLs in batches": 1}
+        young, waits = "temporary files that may be in use", "htmls of URLs that wait"
+        assert summary["harmless"] == {young: 1, waits: 1, "tasks in batches whose URLs are done": 1}
         assert all(finding["repair"] == KINDS[finding["kind"]] and not finding["repaired"] for finding in found)
         lines = crawler("check", str(w.root), code=1).splitlines()
         assert any(line.startswith("no-html     links/") and "(--repair: the record is moved" in line for line in lines)
@@ -238,7 +242,7 @@ def test_a_store_in_use_gives_no_false_alarm_and_is_not_repaired(tmp_path: Path)
             w.until(pages)
             assert check(w.root)[0] == []
         refused = crawler("check", str(w.root), "--repair", code=5)
-        assert f"machines are at work on {w.root}, or died less than a minute ago; `crawler stop" in refused
+        assert f"machines are working on {w.root}, or died less than a minute ago; run `crawler stop" in refused
         assert not (w.root / "frontier" / ".rehydrating").exists()
         assert all(process.poll() is None for process in running), "it was in use all the while"
         for process in running:
@@ -277,7 +281,7 @@ def test_after_a_kill_there_is_nothing_worse_than_temporary_files(tmp_path: Path
         process.communicate()
         found, summary = check(w.root, code=int(any_temporary(w.root)))
         assert {finding["kind"] for finding in found} <= {"temporary"}
-        assert set(summary["harmless"]) <= {"htmls of URLs that wait", "lines of settled URLs in batches"}
+        assert set(summary["harmless"]) <= {"htmls of URLs that wait", "tasks in batches whose URLs are done"}
         check(w.root, "--repair")
         assert check(w.root)[0] == []
         w.run()
@@ -289,7 +293,7 @@ def any_temporary(root: Path) -> bool:
 
 
 def test_a_repair_that_is_cut_off_makes_the_next_run_rehydrate(empty: Path) -> None:
-    store = Store(empty, Files(empty, "me"))
+    store = StoreWriter(empty, Files(empty, "me"))
     with pytest.raises(KeyboardInterrupt), repair.alone(store, store.settings()):
         raise KeyboardInterrupt
     assert rehydrate.is_needed(store, store.settings())
@@ -322,7 +326,7 @@ def many_workers(empty: Path) -> Path:
 
 def test_many_files_of_ended_workers_become_one_and_the_totals_stay(many_workers: Path) -> None:
     before = status(many_workers)
-    assert check(many_workers)[1]["harmless"] == {"files of workers that have ended (--repair makes one of them)": 151}
+    assert check(many_workers)[1]["harmless"] == {"files of workers that have ended (--repair merges them)": 151}
     check(many_workers, "--repair")
     assert len(list((many_workers / "workers").glob("*.end"))) == 1
     assert status(many_workers) == before
@@ -371,7 +375,7 @@ def test_strange_names_cannot_reach_the_terminal(empty: Path) -> None:
     (empty / "links" / "\x1b[2Jx").mkdir()
     os.mkdir(os.fsencode(empty) + b"/links/\xff\xfe")
     said = crawler("check", str(empty), code=1)
-    assert said.count("strange") == 3
+    assert said.count("unexpected") == 3
     assert "\x1b" not in said
     check(empty, "--repair")
     assert check(empty)[0] == []

@@ -20,12 +20,12 @@ from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, worke
 
 from crawler import Store, errors
 from crawler.commands import run
-from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import TreeWeb
 from crawler.crawl.start import begin
+from crawler.crawl.worker.counters import RecentRate
 from crawler.fleet import control, members
 from crawler.fleet.heartbeats import Heartbeat
-from crawler.fleet.members import Rate
 from crawler.settings import Settings, check
 from crawler.store.mount import Files
 from crawler.terminal import many
@@ -88,7 +88,7 @@ def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_craw
         w.until(3)
         said = told(w, "stop")
         assert "told 3 machines to stop" in said
-        assert "3 machines have ended in good order" in said
+        assert "3 machines have stopped cleanly" in said
         for process in running:
             assert "stopping: `crawler stop`" in end(process, 3, LONG)
         assert {path.name.split("@")[1] for path in (w.root / "shards").iterdir()} == {"free"}
@@ -97,7 +97,7 @@ def test_stop_ends_all_machines_in_good_order_and_a_later_run_completes_the_craw
         hurry(w)
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_a_word_to_a_machine_of_old_does_not_hurt_a_later_run_and_is_removed_in_time(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_word_to_a_machine_of_old_does_not_hurt_a_later_run_and_is_removed_in_
         workers = w.root / "workers"
         for name in ("00000001.stop", "00000001.machine", "00000002.stop"):
             (workers / name).write_text("")
-        long_ago = time.time() - 2 * control.LITTER
+        long_ago = time.time() - 2 * control.ABANDONED
         for name in ("00000001.stop", "00000001.machine"):
             os.utime(workers / name, (long_ago, long_ago))
         w.run(w.web.url("/later"))
@@ -146,7 +146,7 @@ def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_pa
     with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "1") as running:
         w.until(6)
         # In this process, because that is quicker than the crawl.
-        assert "1 machine stops asking" in control.pause(Store(w.root))
+        assert "1 machine stops requesting" in control.pause(Store(w.root))
         rest(w)
         assert "paused already" in told(w, "pause")
         asked, before = len(w.log), beats(w)
@@ -155,14 +155,14 @@ def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_pa
         assert w.status()["paused"] is True
         assert "paused" in told(w, "status")
         assert len(w.log) == asked, "nobody was asked"
-        assert "2 machines go on" in told(w, "resume")
+        assert "2 machines resume" in told(w, "resume")
         assert "not paused" in told(w, "resume")
         for process in running:
             printed = end(process, seconds=LONG)
             assert "paused: no requests until `crawler resume" in printed
             assert "resumed" in printed
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def beats(w: World) -> dict[str, int]:
@@ -210,7 +210,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
             end(process, seconds=LONG)
         assert w.urls() == set(web.pages)
         assert w.urls("errs") == {web.url("/gone")}
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
         assert w.status()["waiting"] == 2
         w.run()
         assert w.urls() == set(web.pages)
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Pat
         end(process, seconds=LONG)
         w.run()
         assert w.urls() == set(web.pages)
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_what_is_not_a_url_is_not_added(resting: Path) -> None:
@@ -363,7 +363,7 @@ def test_the_age_of_a_pulse_does_not_depend_on_what_its_worker_takes_for_the_tim
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
-    rate = Rate(0.0)
+    rate = RecentRate(0.0)
     assert rate.note(0, 0.0) == 0
     assert rate.note(50, 10.0) == 5
     for second in range(11, 60):

@@ -25,7 +25,7 @@ from turbohtml.detect import detect
 
 from crawler.commands.demo.expected import place
 from crawler.commands.demo.pages import halves, href
-from crawler.commands.demo.server import Request, Server, asked_twice, gaps, read_log, serve
+from crawler.commands.demo.server import LoggedRequest, ServedWeb, gaps, read_log, requested_twice, serve
 from crawler.commands.demo.web import DemoWeb, Expected, FlatWeb, Leaf, Site, TreeWeb, Web, compare
 from crawler.web import urls
 
@@ -102,7 +102,7 @@ class Links(HTMLParser):
 class Client:
     """A keep-alive connection to the server, whatever the host."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServedWeb) -> None:
         self.connection = HTTPConnection("127.0.0.1", server.port, timeout=LONG)
 
     def get(self, url: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
@@ -179,7 +179,7 @@ def keep(root: Path, url: str, result: str | int, text: str, title: str, links: 
     return put(root, "links", url, json.dumps({"url": url, "status": result, "title": title, "links": links}))
 
 
-def crawl_into(root: Path, web: Web) -> list[Request]:
+def crawl_into(root: Path, web: Web) -> list[LoggedRequest]:
     with serve(web) as server:
         for found in crawl(Client(server), web.seeds()):
             keep(root, *found)
@@ -193,7 +193,7 @@ def crawl_into(root: Path, web: Web) -> list[Request]:
 def test_a_crawler_that_shares_nothing_with_ours_finds_exactly_what_is_expected(web: Web, tmp_path: Path) -> None:
     log = crawl_into(tmp_path, web)
     assert compare(web.expected(), tmp_path) == []
-    assert asked_twice(log) == {}
+    assert requested_twice(log) == {}
 
 
 def test_the_demo_has_all_kinds_of_pages_and_trouble() -> None:
@@ -203,7 +203,7 @@ def test_the_demo_has_all_kinds_of_pages_and_trouble() -> None:
     assert {url for pages in web._pages.values() for url in pages} <= expected.pages.keys()
     assert len(expected.redirects) > 100
     kinds = {"http-404", "http-410", "http-500", "robots", "wrong-type", "redirect-loop"}
-    assert {*expected.refused.values()} == kinds
+    assert {*expected.failures.values()} == kinds
     sizes = Counter(halves(url)[0] for url in expected.pages)
     assert len(sizes) == 300 and max(sizes.values()) > 400 and sorted(sizes.values())[150] < 10
     leaves = [leaf for url in expected.pages if (leaf := web.leaf(url))]
@@ -224,7 +224,7 @@ def test_the_same_seed_gives_the_same_web_and_another_gives_another() -> None:
     one, same, other = DemoWeb(**SMALL), DemoWeb(**SMALL), DemoWeb(**SMALL, seed=2)
     assert one.expected() == same.expected() != other.expected()
     asked = [halves(url) for url in one.expected().pages]
-    assert [one.answer(*url) for url in asked] == [same.answer(*url) for url in asked]
+    assert [one.reply(*url) for url in asked] == [same.reply(*url) for url in asked]
 
 
 def test_in_a_tree_every_page_but_the_root_is_linked_exactly_once() -> None:
@@ -262,17 +262,17 @@ PAGE, GO, DEAD = (place(f"http://a.example/{name}") for name in ("page", "go", "
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing record: http://a.example/page": lambda root: (root / "links" / PAGE).unlink(),
     "missing record: http://a.example/go": lambda root: (root / "links" / GO).unlink(),
-    "without html: http://a.example/page": lambda root: (root / "htmls" / PAGE).unlink(),
-    "half html: http://a.example/page": lambda root: cut(root / "htmls" / PAGE),
+    "no html: http://a.example/page": lambda root: (root / "htmls" / PAGE).unlink(),
+    "truncated html: http://a.example/page": lambda root: cut(root / "htmls" / PAGE),
     "wrong text: http://a.example/page": lambda root: change(root / "htmls" / PAGE, "园", "?"),
     "wrong title: http://a.example/page": lambda root: change(root / "links" / PAGE, " & ", " &amp; "),
     "lost link: http://a.example/go": lambda root: change(root / "links" / GO, "b.example", "c.example"),
     "broken JSON: links/": lambda root: (root / "links" / PAGE).write_text("{"),
     "wrong key: links/a.example/0": lambda root: (root / "links" / PAGE).rename(root / "links/a.example/0"),
-    "missing refusal: http://a.example/dead": lambda root: (root / "errs" / DEAD).unlink(),
+    "missing failure record: http://a.example/dead": lambda root: (root / "errs" / DEAD).unlink(),
     "wrong reason: http://a.example/dead is dns": lambda root: change(root / "errs" / DEAD, "http-404", "dns"),
     "unexpected record: http://a.example/more": lambda root: keep(root, "http://a.example/more", 301, "", "", []),
-    "unexpected refusal: http://a.example/no": lambda root: keep(root, "http://a.example/no", "dns", "", "", []),
+    "unexpected failure record: http://a.example/no": lambda root: keep(root, "http://a.example/no", "dns", "", "", []),
     "unexpected html: htmls/a.example/": lambda root: put(root, "htmls", "http://a.example/go", "a redirect's body"),
 }
 
@@ -295,7 +295,7 @@ def test_an_empty_store_lacks_everything_and_temporary_names_are_not_seen(tmp_pa
 # --- the server ---
 
 
-def raw(server: Server, data: bytes) -> bytes:
+def raw(server: ServedWeb, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.port), timeout=LONG) as line:
         line.sendall(data)
         line.shutdown(socket.SHUT_WR)
@@ -390,18 +390,18 @@ def answers(port: int) -> bool:
 
 def test_the_log_tells_what_was_asked_twice_and_how_long_hosts_had_peace(tmp_path: Path) -> None:
     log = [
-        Request(0.0, 0.1, "a", "/robots.txt", 200),
-        Request(1.1, 1.2, "a", "/x", 200),
-        Request(1.7, 1.8, "a", "/x", 200),
-        Request(3.0, 3.1, "a", "/robots.txt", 200),
-        Request(0.5, 2.0, "b", "/y", 503),
-        Request(1.0, 1.1, "b", "/y", 200),
-        Request(0.0, 0.1, "c", "/", 200),
+        LoggedRequest(0.0, 0.1, "a", "/robots.txt", 200),
+        LoggedRequest(1.1, 1.2, "a", "/x", 200),
+        LoggedRequest(1.7, 1.8, "a", "/x", 200),
+        LoggedRequest(3.0, 3.1, "a", "/robots.txt", 200),
+        LoggedRequest(0.5, 2.0, "b", "/y", 503),
+        LoggedRequest(1.0, 1.1, "b", "/y", 200),
+        LoggedRequest(0.0, 0.1, "c", "/", 200),
     ]
-    assert asked_twice(log) == {"http://a/x": 2}
+    assert requested_twice(log) == {"http://a/x": 2}
     assert gaps(log) == {"a": pytest.approx(0.5), "b": pytest.approx(-1.0)}
 
 
 def test_a_half_written_line_of_the_log_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("1.0\t2.0\ta\t/\t200\n2.0\t3.0\ta\t/x")
-    assert read_log(tmp_path / "log") == [Request(1.0, 2.0, "a", "/", 200)]
+    assert read_log(tmp_path / "log") == [LoggedRequest(1.0, 2.0, "a", "/", 200)]

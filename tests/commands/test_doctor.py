@@ -18,21 +18,21 @@ from typing import Any
 import pytest
 from lab.world import COMMAND, Links, crawler, end, kill, processes, wait_for, world
 
-from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import TreeWeb
 from crawler.commands.doctor import pairing
 from crawler.commands.doctor.kinds import find_mount
-from crawler.commands.doctor.pairing import Lobby, Pair
+from crawler.commands.doctor.pairing import Pair, Pairing
 
 STOPPED, STORE, FULL = 3, 5, 6
 SFTP = "/usr/lib/openssh/sftp-server"
 ALONE = [
-    *("mount", "room", "create", "mkdir", "rename", "names", "listing", "replace"),
+    *("mount", "space", "create", "mkdir", "rename", "names", "listing", "replace"),
     *("speed of put", "speed of rename", "speed of open", "speed of listing"),
 ]
 BETWEEN = [
     *("create, between", "mkdir, between", "rename, between"),
-    *("new names", "removed names", "listings at rest", "new files", "replaced files", "clocks"),
+    *("new names", "removed names", "cached listings", "new files", "replaced files", "clocks"),
 ]
 TABLE = """\
 1 0 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -117,11 +117,11 @@ def test_two_doctors_at_once_find_each_other_and_test_between_them(tmp_path: Pat
 
 @pytest.mark.fleet
 def test_of_four_doctors_each_finds_one_partner(tmp_path: Path) -> None:
-    lobbies = [Lobby(str(tmp_path), lambda: None) for _ in range(4)]
+    doctors = [Pairing(str(tmp_path), lambda: None) for _ in range(4)]
     pairs: list[Pair | None] = []
-    for lobby in lobbies:
-        lobby.enter()
-    meetings = [threading.Thread(target=lambda lobby=lobby: pairs.append(lobby.meet(60))) for lobby in lobbies]
+    for doctor in doctors:
+        doctor.enter()
+    meetings = [threading.Thread(target=lambda doctor=doctor: pairs.append(doctor.meet(60))) for doctor in doctors]
     for meeting in meetings:
         meeting.start()
     for meeting in meetings:
@@ -130,8 +130,8 @@ def test_of_four_doctors_each_finds_one_partner(tmp_path: Path) -> None:
     assert len(found) == 4
     assert {(pair.me, pair.other) for pair in found} == {(pair.other, pair.me) for pair in found}
     assert all(pair.leader == min(pair.me, pair.other) for pair in found)
-    for lobby in lobbies:
-        lobby.leave()
+    for doctor in doctors:
+        doctor.leave()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,7 +140,7 @@ def test_one_that_waits_in_vain_says_so(tmp_path: Path) -> None:
     printed, said = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "run the same command on another machine within 1 seconds" in said
-    assert "no other machine came" in said
+    assert "no other machine joined" in said
     assert [json.loads(line)["promise"] for line in printed.splitlines()] == ALONE
 
 
@@ -154,7 +154,7 @@ def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
         assert unfit(result(start(w.root, "--wait", "0"))) == []
         end(process)
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
         assert not (w.root / ".doctor").exists()
 
 
@@ -175,8 +175,8 @@ def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
         assert left
         w.crawl()  # also makes the store, in a folder that holds such leftovers
         assert w.differences() == []
-        monkeypatch.setattr(pairing, "STILL", 2)
-        later = Lobby(str(w.root), lambda: None)
+        monkeypatch.setattr(pairing, "DEAD_AFTER", 2)
+        later = Pairing(str(w.root), lambda: None)
         later.enter()
         time.sleep(2.1)  # nothing is waited for: this is how long the dead one must stand still
         later.leave()
@@ -185,7 +185,7 @@ def test_a_killed_doctor_does_no_harm_and_a_later_one_sweeps_up(
 
 @pytest.mark.fleet
 def test_a_living_doctor_is_not_swept_up(tmp_path: Path) -> None:
-    living, later = Lobby(str(tmp_path), lambda: None), Lobby(str(tmp_path), lambda: None)
+    living, later = Pairing(str(tmp_path), lambda: None), Pairing(str(tmp_path), lambda: None)
     living.enter()
     later.enter()
     wait_for(lambda: living.me in later.look(), 60)
@@ -230,11 +230,11 @@ def test_a_reader_that_has_read_enough_leaves_nothing_behind(tmp_path: Path) -> 
     wait_for(lambda: list(tmp_path.iterdir()) == [], 120)
 
 
-def test_a_link_in_place_of_the_lobby_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_pairing_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / ".doctor").symlink_to(tmp_path / "elsewhere")
-    assert "is a link" in complaint(tmp_path / "store", STORE)
+    assert "is a symbolic link" in complaint(tmp_path / "store", STORE)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -275,7 +275,7 @@ def test_a_read_only_mount_gets_a_sentence(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_named(tmp_path: Path, small: str, named: str) -> None:
     with mounted(tmp_path / "disk", "mount", "-t", "tmpfs", "-o", small, "none") as disk:
         said = complaint(disk, FULL)
-        assert "no room" in said
+        assert "not enough space" in said
         assert named in said
         assert list(disk.iterdir()) == []
 
@@ -283,8 +283,8 @@ def test_a_disk_that_is_too_small_is_named(tmp_path: Path, small: str, named: st
 def test_little_room_is_said(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "mount", "-t", "tmpfs", "-o", "size=200m", "none") as disk:
         found = result(start(disk, "--wait", "0"))
-        assert found["room"]["verdict"] == "slow"
-        assert "make room" in found["room"]["advice"]
+        assert found["space"]["verdict"] == "slow"
+        assert "free some space" in found["space"]["advice"]
 
 
 @pytest.mark.fleet
@@ -327,7 +327,7 @@ def test_the_kernel_says_what_a_folder_is_on(folder: str, kind: str, family: str
 
 
 def test_a_client_that_is_known_to_hang_is_named_before_it_does() -> None:
-    assert "take the kernel's client (mount -t ceph)" in find_mount("/mnt/ceph/store", TABLE).finding().seen
+    assert "use the kernel's client (mount -t ceph)" in find_mount("/mnt/ceph/store", TABLE).finding().seen
 
 
 def test_an_object_store_behind_fuse_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -432,5 +432,5 @@ def test_sshfs_with_its_defaults_is_fit_but_its_listings_are_old(tmp_path: Path)
         for found in [result(process) for process in processes]:
             assert unfit(found) == []
             assert found["mount"]["seen"].startswith("fuse.sshfs")
-            assert found["listings at rest"]["verdict"] == "slow"
-            assert "-o dcache_timeout=1" in found["listings at rest"]["advice"]
+            assert found["cached listings"]["verdict"] == "slow"
+            assert "-o dcache_timeout=1" in found["cached listings"]["advice"]

@@ -18,8 +18,9 @@ from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.web import Site
 from crawler.commands.explain import explain
 from crawler.crawl.start import begin
-from crawler.frontier.frontier import folder
+from crawler.frontier.batches import folder
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 HEX = "0f3c9a7b5d1e2f4a6b8c0d2e4f6a8b0c"
@@ -142,7 +143,7 @@ def test_a_url_in_its_one_spelling_is_not_said_to_differ(crawled: Path) -> None:
 
 def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
     url = f"{A}/?sid={HEX}"
-    Store(root).put_record(url, json.dumps({"url": url, "status": 200, "links": []}).encode())
+    StoreWriter(root).put_record(url, json.dumps({"url": url, "status": 200, "links": []}).encode())
     assert told(root, url)["url"] == url
 
 
@@ -200,8 +201,8 @@ def test_the_rule_that_keeps_a_url_out_is_named(
 
 def test_a_private_address_that_a_seed_spells_is_free(root: Path) -> None:
     edit(root, connect_to=[])
-    Store(root).add_seeds(["http://127.0.0.1:8000/"], "more")
-    Store(root).add_seeds(["http://127.0.0.2/"], "redirect-x")
+    StoreWriter(root).add_seeds(["http://127.0.0.1:8000/"], "more")
+    StoreWriter(root).add_seeds(["http://127.0.0.2/"], "redirect-x")
     assert explain(Store(root), "http://127.0.0.1:8000/x")["rule"] is None
     assert explain(Store(root), "http://127.0.0.2/x")["rule"] == "private-address", "a redirect is trusted with nothing"
 
@@ -315,7 +316,7 @@ def test_nothing_is_written(root: Path, url: str) -> None:
 
 def test_control_characters_never_reach_the_terminal(root: Path) -> None:
     record = {"url": f"{A}/c", "status": 200, "title": "a\x1b[2J\nb\ud800", "fetched": "\x07", "links": "no list"}
-    Store(root).put_record(f"{A}/c", json.dumps(record).encode())
+    StoreWriter(root).put_record(f"{A}/c", json.dumps(record).encode())
     text = crawler("explain", str(root), f"{A}/c")
     assert all(line.isprintable() for line in text.splitlines())
     assert told(root, f"{A}/c")["record"]["title"] == record["title"]

@@ -35,6 +35,7 @@ from crawler.commands.demo.web import TreeWeb
 from crawler.commands.export import output
 from crawler.commands.export.rows import COLUMNS, MARGIN
 from crawler.store.records import from_utc, to_json, utc
+from crawler.store.writer import StoreWriter
 
 MISSING, USAGE, STOPPED, FULL = 1, 2, 3, 6
 FILES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".parquet", ".warc.gz", ".sqlite"]
@@ -141,7 +142,7 @@ def same(found: Rows, wanted: Rows, form: str, html: bool = True) -> bool:
 
 
 def mark_of(said: str) -> str:
-    return str(re.findall(r"^mark: (\S+)$", said, re.MULTILINE)[0])
+    return str(re.findall(r"^for the next incremental export: --since (\S+)$", said, re.MULTILINE)[0])
 
 
 def export(root: Path, out: Path | str, *flags: str, code: int = 0) -> str:
@@ -191,7 +192,7 @@ def test_a_warc_file_is_right_by_the_tools_of_others(crawled_once: Path, tmp_pat
     assert {item["warc-type"] for item in index} == {"warcinfo", "resource", "metadata"}, (
         "nothing says it was an answer"
     )
-    assert b"without the headers that came over the wire" in gzip.decompress(out.read_bytes())
+    assert b"without their HTTP headers" in gzip.decompress(out.read_bytes())
 
 
 @pytest.mark.parametrize("form", FILES)
@@ -315,7 +316,7 @@ CUT = """
 import os, signal, sys
 from crawler.commands import main
 from crawler.commands.export import output, rows
-rows.ROWS = 7
+rows.BATCH_ROWS = 7
 how, left = getattr(signal, sys.argv.pop(1)), 4
 def cut(write):
     def some(self, data):
@@ -326,7 +327,7 @@ def cut(write):
             os.kill(os.getpid(), how)
         write(self, data)
     return some
-output.Sheet._write = cut(output.Sheet._write)
+output.OutputFile._write = cut(output.OutputFile._write)
 output.SqliteFile.add = cut(output.SqliteFile.add)
 main.main()
 """
@@ -349,7 +350,7 @@ def test_a_killed_export_leaves_no_half_file_and_the_same_command_goes_on(
     part = tmp_path / f"pages{form}.part"
     inode = part.stat().st_ino
     said = crawler("export", *args)
-    assert form == ".sqlite" or "going on: 14 pages are there already\n" in said or "21 pages" in said
+    assert form == ".sqlite" or "resuming after 14 pages\n" in said or "21 pages" in said
     assert out.stat().st_ino == inode
     assert same(READ[form](out), expected(crawled_once), form)
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
@@ -368,7 +369,7 @@ def test_a_killed_export_of_a_form_that_cannot_be_gone_on_with_begins_anew(
 
 
 @pytest.mark.parametrize(
-    ("form", "words"), [(".csv", "the same command goes on"), (".parquet", "begins anew"), (".sqlite", "goes on")]
+    ("form", "words"), [(".csv", "the same command resumes"), (".parquet", "starts again"), (".sqlite", "resumes")]
 )
 def test_ctrl_c_says_how_to_go_on(crawled_once: Path, tmp_path: Path, form: str, words: str) -> None:
     done = cut_off("SIGINT", str(crawled_once), str(tmp_path / f"pages{form}"))
@@ -462,7 +463,7 @@ def test_a_full_disk_is_one_sentence_and_with_room_the_same_command_ends_well(
     out = small_disk / f"pages{form}"
     (small_disk / "ballast").write_bytes(bytes(60_000))
     said = export(crawled_once, out, "--html", code=FULL)
-    assert f"there is no room for {out}" in said
+    assert f"no space left for {out}" in said
     assert len(said.splitlines()) == 1
     assert not out.exists()
     subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
@@ -535,7 +536,7 @@ def test_an_sqlite_file_knows_its_hosts_and_any_sqlite_reads_it(crawled_once: Pa
     ("make", "word"),
     [
         (lambda path: path.write_bytes(b"no database" * 99), "not a database"),
-        (lambda path: sqlite3.connect(path).execute("CREATE TABLE pages (url TEXT, mine TEXT)"), "of another kind"),
+        (lambda path: sqlite3.connect(path).execute("CREATE TABLE pages (url TEXT, mine TEXT)"), "has another table"),
         (lambda path: path.mkdir(), "unable to open"),
     ],
 )
@@ -573,7 +574,7 @@ def utc_text(time: Any) -> str:
 
 
 def test_a_database_is_exported_to_by_its_address(crawled: Path, address: str) -> None:
-    store = Store(crawled)
+    store = StoreWriter(crawled)
     first = next(store.pages())
     store.put_record(first.url, to_json({**first.record, "title": "Übung 🦊 \0 " + "x" * 20_000}))
     store.put_html(first.url, "🦊" * 100_000)  # more than 64 KB
@@ -625,7 +626,7 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_left(
 
 def test_a_host_is_found_in_any_spelling_and_one_that_is_not_there_is_said(crawled_once: Path, tmp_path: Path) -> None:
     out = tmp_path / "pages.csv"
-    assert "no page and no refusal of gone.example" in export(crawled_once, out, "--host", "gone.example", code=MISSING)
+    assert "nothing of gone.example" in export(crawled_once, out, "--host", "gone.example", code=MISSING)
     host = expected(crawled_once)[0]["host"]
     export(crawled_once, out, "--host", f"HTTP://{host.upper()}:80/")
     assert {row["host"] for row in read_csv(out)} == {host}

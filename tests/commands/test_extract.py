@@ -28,6 +28,7 @@ from crawler.commands.extract.pool import Hand
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 LIST = f"http://{HOST}/list?page="
@@ -83,8 +84,8 @@ def test_a_table_of_complaints_becomes_a_csv_file(site: Path, ruled: Path, tmp_p
         f'{LIST}2,4713,Light,"Lamp ""7"", broken",http://{HOST}/complaint/4713,Harbour,B. Jones,,"[""dark""]"\n'
     )
     assert said == (
-        "2 pages read, 3 rows; left out: 3 empty, 1 without id; "
-        f"not converted: 1 of time (first 'yesterday' at {LIST}2); {tmp_path}/out.csv is written\n"
+        "2 pages read, 3 rows; skipped: 3 empty, 1 without id; "
+        f"not converted: 1 of time (first 'yesterday' at {LIST}2); written to {tmp_path}/out.csv\n"
     )
 
 
@@ -186,10 +187,10 @@ def test_what_a_user_names_wrongly_is_one_sentence(
         ([store, f"{here}/latin.yaml", "x.csv"], "latin.yaml is not UTF-8 text"),
         ([store, here, f"{here}/x.csv"], "cannot be read (Is a directory)"),
         ([store, given, f"{here}/x.xlsx"], "one of .jsonl .jsonl.gz .jsonl.zst .csv .parquet .sqlite"),
-        ([store, given, f"{here}/there.csv"], "is there already"),
+        ([store, given, f"{here}/there.csv"], "already exists"),
         ([store, given, f"{here}/none/x.csv"], f"{here}/none/x.csv.part cannot be written (No such file or directory)"),
-        ([store, given], "name either OUT"),
-        ([store, given, f"{here}/x.csv", "--try", f"{LIST}1"], "name either OUT"),
+        ([store, given], "give either OUT"),
+        ([store, given, f"{here}/x.csv", "--try", f"{LIST}1"], "give either OUT"),
         ([store, given, f"{here}/x.csv", "-j", "0"], "'0' must be a whole number from 1"),
         ([store, given, "--try", f"http://{HOST}/gone"], f"http://{HOST}/gone has no page in {store}: it was never"),
         ([store, given, "--try", f"http://{HOST}/old"], f"http://{HOST}/old has no page in {store}: "),
@@ -213,12 +214,12 @@ def test_rules_are_tried_on_one_page(site: Path, ruled: Path) -> None:
     assert said[0].split() == ["row", "id", "type", "title", "link", "place", "person", "time", "tags"]
     assert said[2].split() == f'2 4713 Light Lamp "7", broken http://{HOST}/com… Harbour B. Jones - [dark]'.split()
     assert said[4:] == [
-        "row 1 is left out: empty",
-        "row 2, time: 'yesterday' is no datetime like %d.%m.%Y %H:%M",
-        "row 3 is left out: without id",
+        "row 1 is skipped: empty",
+        "row 2, time: 'yesterday' is not a datetime like %d.%m.%Y %H:%M",
+        "row 3 is skipped: without id",
         "row 3, id: the regex finds nothing in 'older ones'",
         "row 3, title, link, place, person, time, tags: the selector finds nothing",
-        f"1 page read, 1 row; left out: 1 empty, 1 without id; not converted: 1 of time (first 'yesterday' at {LIST}2)",
+        f"1 page read, 1 row; skipped: 1 empty, 1 without id; not converted: 1 of time (first 'yesterday' at {LIST}2)",
     ]
 
 
@@ -226,7 +227,7 @@ def test_a_page_that_the_rules_leave_out_is_tried_all_the_same(site: Path, tmp_p
     given = written(tmp_path, f"match: /list\n{TITLES}")
     said = crawler("extract", str(site), str(given), "--try", f"http://{HOST}/").splitlines()
     assert said[1].split() == ["1", "Home"]
-    assert said[-1] == "without --try this page is left out: `match` is not found in its URL"
+    assert said[-1] == "without --try this page is skipped: its URL does not match `match`"
 
 
 def test_nothing_from_a_page_reaches_the_terminal_raw(site: Path, tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_nothing_from_a_page_reaches_the_terminal_raw(site: Path, tmp_path: Path
 def test_rows_are_in_the_same_order_whatever_the_number_of_workers(
     crawled_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LOT", 3)
+    monkeypatch.setattr(pool, "PART_PAGES", 3)
     store, given = Store(crawled_once), rules.read("columns: {links: {selector: 'a::attr(href)', type: list}}", "x")
     for workers in (1, 3):
         extract(store, given, tmp_path / f"{workers}.jsonl", workers)
@@ -272,29 +273,29 @@ def test_what_cannot_be_read_is_counted_and_stops_nothing(site: Path, tmp_path: 
         out = tmp_path / f"{parser}.jsonl"
         said = crawler("extract", str(root), str(written(tmp_path, text)), str(out), "-j", "1")
         assert f"not read: 1 without html (first {gone})" in said
-        assert ("cut short: " in said) == (parser == "html5lib")
+        assert ("truncated: " in said) == (parser == "html5lib")
         found = {json.loads(line)["text"] for line in out.read_text("utf-8").splitlines()}
         assert {"Home", "List, page 1", "List, page 2", "deep", "Complaint 4713"} == found
 
 
-def test_a_page_of_which_too_much_is_asked_is_cut_short(
+def test_a_page_that_takes_too_much_work_is_truncated(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "MOST", 1_000_000)
+    monkeypatch.setattr(trees, "MAX_WORK", 1_000_000)
     root = Path(shutil.copytree(site, tmp_path / "store"))
     url = f"http://{HOST}/"
-    Store(root).put_html(url, "<div>" * 500 + "x" * 50_000)
+    StoreWriter(root).put_html(url, "<div>" * 500 + "x" * 50_000)
     given = rules.read(f"match: ^{url}$\nrows: div\ncolumns: {{text: '::text'}}", "x")
     found = harvest.read_part(root, given, False, (f"{HOST}/{urls.key(url)}",), cast(Hand, NoHand()))
-    assert (found.tally.pages, found.tally.cut) == (1, 1)
+    assert (found.tally.pages, found.tally.truncated) == (1, 1)
     assert 10 < len(found.rows) < 20
 
 
 def test_an_empty_store_gives_an_empty_table(tmp_path: Path, ruled: Path) -> None:
     (tmp_path / "store").mkdir()
-    Store(tmp_path / "store", Files(tmp_path / "store", durable=False)).make(Settings(shards=4))
+    StoreWriter(tmp_path / "store", Files(tmp_path / "store", durable=False)).make(Settings(shards=4))
     said = crawler("extract", str(tmp_path / "store"), str(ruled), str(tmp_path / "out.csv"))
-    assert said == f"0 pages read, 0 rows; {tmp_path}/out.csv is written\n"
+    assert said == f"0 pages read, 0 rows; written to {tmp_path}/out.csv\n"
     assert (tmp_path / "out.csv").read_text() == "url,id,type,title,link,place,person,time,tags\n"
 
 
@@ -326,18 +327,18 @@ def test_a_regex_that_hangs_is_named_and_ctrl_c_ends_all_at_once(site: Path, tmp
     assert running.wait(LONG) == STOPPED
     wait_for(lambda: all(map(is_dead, processes)))
     assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]
-    assert "stopped; nothing is left of it" in (running.stderr.read() if running.stderr else "").splitlines()[-1]
+    assert "stopped; nothing was written" in (running.stderr.read() if running.stderr else "").splitlines()[-1]
 
 
 def test_a_page_that_holds_its_reader_is_given_up_and_the_others_come(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "SLOW", 0.3)
-    monkeypatch.setattr(pool, "PATIENCE", 1.0)
+    monkeypatch.setattr(pool, "WARN_AFTER", 0.3)
+    monkeypatch.setattr(pool, "GIVE_UP_AFTER", 1.0)
     given = rules.read("columns: {title: title, word: {selector: h2, regex: '(x+)+y'}}", "x")
     tally = extract(Store(site), given, tmp_path / "out.jsonl", 2)
-    assert tally.unread == {"for longer than 1 s": 1}
-    assert tally.examples["unread", "for longer than 1 s"] == "http://other.example/"
+    assert tally.unread == {"slower than 1 s": 1}
+    assert tally.examples["unread", "slower than 1 s"] == "http://other.example/"
     assert (tally.pages, tally.rows) == (6, 6)
 
 

@@ -61,6 +61,15 @@ def test_pages_come_host_by_host_in_a_stable_order(crawled_once: Path) -> None:
     assert repr(store) == f"Store({str(crawled_once)!r})"
 
 
+def test_one_page_is_found_by_its_url(crawled_once: Path) -> None:
+    store = Store(crawled_once)
+    first = next(store.pages())
+    assert store.page(first.url) == first
+    assert store.text(first.url) == first.html
+    assert store.page(f"{first.url}?gone") is None
+    assert all(store.page(record["url"]) is None for record in store.records() if not record["sha224"])
+
+
 def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
     pages = Store(crawled).pages()
     first = list(islice(pages, 1))
@@ -73,11 +82,11 @@ def test_nothing_is_read_before_it_is_asked_for(crawled: Path) -> None:
 def test_a_folder_that_is_no_store_is_said_and_an_empty_store_has_no_pages(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "not-there"):
         store = Store(root)
-        for read in (store.pages, store.hosts, store.refusals, partial(store.pages, "a.example")):
+        for read in (store.pages, store.hosts, store.failures, partial(store.pages, "a.example")):
             with pytest.raises(StoreError, match="is not a store"):
                 list(read())
     (tmp_path / "links").mkdir()  # as in a copy of what was brought alone
-    assert list(Store(tmp_path).pages()) == list(Store(tmp_path).refusals("a.example")) == []
+    assert list(Store(tmp_path).pages()) == list(Store(tmp_path).failures("a.example")) == []
 
 
 def test_the_command_can_end_without_a_word_almost_at_once() -> None:

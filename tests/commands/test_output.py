@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from crawler.commands.export import output
-from crawler.commands.export.formats import FORMS
+from crawler.commands.export.formats import FORMATS
 from crawler.errors import DiskFull, UsageError
 
-ENDINGS = [*FORMS, output.SQLITE]
+ENDINGS = [*FORMATS, output.SQLITE]
 COLUMNS = {'a "quoted" name': "text", "select": "int", "cost": "float", "is": "bool", "Straße, 中": "list"}
 ROWS = [
     ['x,"y"\rz\n中', 1, 1.5, True, ["y", "ß"]],
@@ -75,9 +75,9 @@ READ: dict[str, Callable[[Path], list[list[Any]]]] = {
 
 
 def write(out: Path, rows: list[list[Any]] = ROWS, force: bool = False) -> None:
-    with closing(output.new_sheet(out, "rows", COLUMNS, force)) as sheet:
-        sheet.add([dict(zip(COLUMNS, row, strict=True)) for row in rows])
-        sheet.finish()
+    with closing(output.open_output(out, "rows", COLUMNS, force)) as file:
+        file.add([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+        file.finish()
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -94,10 +94,10 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_for_and_when_the_new_o
 ) -> None:
     out = tmp_path / f"out{ending}"
     out.write_text("precious")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write(out)
-    with pytest.raises(KeyError), closing(output.new_sheet(out, "rows", COLUMNS, True)) as sheet:
-        sheet.add([dict.fromkeys(COLUMNS)])
+    with pytest.raises(KeyError), closing(output.open_output(out, "rows", COLUMNS, True)) as file:
+        file.add([dict.fromkeys(COLUMNS)])
         raise KeyError
     assert out.read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == [out.name], "no part is left"
@@ -110,15 +110,15 @@ def test_what_a_killed_command_has_left_is_in_no_file(tmp_path: Path, ending: st
     out = tmp_path / f"out{ending}"
     script = (
         "import os, signal; from pathlib import Path; from crawler.commands.export import output\n"
-        f"sheet = output.new_sheet(Path({str(out)!r}), 'pages', {{'other': 'text'}}, False)\n"
-        "sheet.add([{'other': 'x' * 50_000}]); os.kill(os.getpid(), signal.SIGKILL)"
+        f"file = output.open_output(Path({str(out)!r}), 'pages', {{'other': 'text'}}, False)\n"
+        "file.add([{'other': 'x' * 50_000}]); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     assert not out.exists()
     journal = tmp_path / f"out{ending}.part.json"
     if ending != output.SQLITE:
         journal.write_text("{}")  # of a killed export, which must not go on with the new part
-    with closing(output.new_sheet(out, "rows", COLUMNS, False)):
+    with closing(output.open_output(out, "rows", COLUMNS, False)):
         assert not journal.exists()
     write(out)
     assert READ[ending](out) == ROWS
@@ -132,16 +132,16 @@ def test_what_a_killed_command_has_left_is_in_no_file(tmp_path: Path, ending: st
 def test_two_do_not_write_one_file(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out, connect = tmp_path / f"out{ending}", sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, **how: connect(path, timeout=0.1, **how))
-    with closing(output.new_sheet(out, "rows", COLUMNS, False)) as sheet:
-        sheet.add([dict(zip(COLUMNS, row, strict=True)) for row in ROWS])
+    with closing(output.open_output(out, "rows", COLUMNS, False)) as file:
+        file.add([dict(zip(COLUMNS, row, strict=True)) for row in ROWS])
         with pytest.raises(UsageError, match="another command is writing"):
             write(out)
-        sheet.finish()
+        file.finish()
     assert READ[ending](out) == ROWS
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_full_disk_leaves_nothing_and_is_told(small_disk: Path, ending: str) -> None:
-    with pytest.raises(DiskFull, match="there is no room for"):
+    with pytest.raises(DiskFull, match="no space left for"):
         write(small_disk / f"out{ending}", [[os.urandom(100_000).hex(), None, None, None, None]])
     assert list(small_disk.iterdir()) == []

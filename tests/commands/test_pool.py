@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crawler.commands.extract import pool
-from crawler.commands.extract.pool import Hand, Lost, Part, Readers
+from crawler.commands.extract.pool import Hand, LostPage, Part, ReaderPool
 from crawler.errors import CrawlerError
 
 
@@ -42,19 +42,19 @@ def read_never(part: Part, hand: Hand) -> Keys:
 
 
 def results(read: Any, *parts: Part) -> list[Any]:
-    return list(Readers(2, read, lambda url, number: None).results(iter(parts)))
+    return list(ReaderPool(2, read, lambda url, number: None).results(iter(parts)))
 
 
 def test_a_page_that_kills_its_reader_twice_is_lost_alone_and_order_is_kept(tmp_path: Path) -> None:
     parts = [tuple(keys.split()) for keys in ("a b c mine d", "e once f", "g")]
     found = results(partial(read_two, str(tmp_path)), *parts)
-    lost = [item for item in found if isinstance(item, Lost)]
-    assert [(item.url, item.why) for item in lost] == [("http://a.example/mine", "that killed what read them")]
+    lost = [item for item in found if isinstance(item, LostPage)]
+    assert [(item.url, item.why) for item in lost] == [("http://a.example/mine", "that crashed the parser")]
     keys = [key for item in found if isinstance(item, Keys) for key in item.seen]
     assert keys == ["a", "b", "c", "d", "e", "once", "f", "g"]
 
 
 def test_readers_that_die_for_no_reason_of_a_page_are_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "DEATHS", 1)
+    monkeypatch.setattr(pool, "MAX_IDLE_DEATHS", 1)
     with pytest.raises(CrawlerError, match="die at once"):
         results(read_never, ("1",))

@@ -10,23 +10,25 @@ from typing import Any
 import pytest
 from lab.world import Answers, World, crawler, html, links, moved, plain, wait_for, world
 
-from crawler.commands.demo.web import Answer
+from crawler.commands.demo.web import WebReply
 from crawler.commands.main import run
 from crawler.crawl.start import begin
 from crawler.fleet.control import withdraw
-from crawler.frontier.frontier import Frontier, to_lines
+from crawler.frontier.batches import to_lines
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import Task
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Failure
 
-DOWN, CLOSED = Answer(500), Answer(403)
+DOWN, CLOSED = WebReply(500), WebReply(403)
 X, GONE = "http://a.example/x", "http://a.example/gone"
 
 
-def site(**more: str | Answer) -> Answers:
+def site(**more: str | WebReply) -> Answers:
     """A page that leads to one that is closed and one that is gone."""
     return Answers({"a.example/": links("/x", "/gone"), "a.example/x": CLOSED, **more})
 
@@ -66,7 +68,7 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
 
 @pytest.mark.fleet
 def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
-    slow = Answer(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
+    slow = WebReply(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
     web = site(**{"b.example/": slow})
     with world(web, tmp_path) as w:
         w.start(*w.web.seeds(), "http://b.example/")  # as long as that takes, the crawl is not over
@@ -96,7 +98,7 @@ def test_where_a_host_is_split_over_workers_its_urls_are_asked_again_too(tmp_pat
 def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> None:
     with world(site(), tmp_path) as w:
         w.crawl()
-        refusal = Store(w.root).refusal(X)
+        refusal = Store(w.root).failure(X)
         assert refusal
         batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
         errand = to_lines([Task(urls.as_retry_task(X, mark_of(refusal)), 1)])
@@ -113,14 +115,14 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def resting(tmp_path: Path) -> Store:
+def resting(tmp_path: Path) -> StoreWriter:
     """A store that nobody is at work on, with refusals of two hosts, one of them eight days old."""
     root = tmp_path / "store"
     begin(root, {"shards": 4, "depth": 3}, ["http://a.example/"], "me", lambda _: None)
     withdraw(Files(root), "me")
-    store = Store(root, Files(root, "me", durable=False))
+    store = StoreWriter(root, Files(root, "me", durable=False))
     for url, reason in ((X, "dns"), ("http://a.example/y", "http-404"), ("http://b.example/z", "http-429")):
-        store.put_refusal(url, Failure(url, reason), 1)
+        store.put_failure(url, Failure(url, reason), 1)
     old = root / "errs" / "b.example" / urls.key("http://b.example/z")
     facts: dict[str, Any] = json.loads(old.read_text())
     del facts["depth"]
@@ -139,13 +141,13 @@ def resting(tmp_path: Path) -> Store:
     ],
 )
 def test_refusals_are_chosen_by_reason_host_and_age(
-    resting: Store, args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+    resting: StoreWriter, args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["retry", str(resting.root), *args]) == 0
-    assert f"will be requested again: {expected}; nobody" in capsys.readouterr().out
+    assert f"will be requested again: {expected}; no machine is running" in capsys.readouterr().out
 
 
-def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: Store) -> None:
+def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: StoreWriter) -> None:
     run(["retry", str(resting.root), "--host", "b.example"])
     owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
     owner.own(range(4))
@@ -154,7 +156,7 @@ def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: Store) ->
     assert tries["http://b.example/z"] == 3
 
 
-def test_asking_twice_is_asking_once(resting: Store) -> None:
+def test_asking_twice_is_asking_once(resting: StoreWriter) -> None:
     for _ in range(2):
         run(["retry", str(resting.root)])
     owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
@@ -164,7 +166,7 @@ def test_asking_twice_is_asking_once(resting: Store) -> None:
 
 @pytest.mark.parametrize("spread", ["host", "url"])
 def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
-    resting: Store, spread: str, capsys: pytest.CaptureFixture[str]
+    resting: StoreWriter, spread: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("crawl.yaml", "README"):
         path = resting.root / name
@@ -191,16 +193,16 @@ def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
     ],
 )
 def test_bad_input_gets_a_sentence(
-    resting: Store, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    resting: StoreWriter, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["retry", str(resting.root), *args]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_host_of_which_nothing_is_there_is_said(resting: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_of_which_nothing_is_there_is_said(resting: StoreWriter, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["retry", str(resting.root), "--host", "c.example"]) == 1
-    assert "no page and no refusal of c.example" in capsys.readouterr().err
+    assert "nothing of c.example" in capsys.readouterr().err
 
 
-def test_nothing_to_ask_again_is_said(resting: Store) -> None:
+def test_nothing_to_ask_again_is_said(resting: StoreWriter) -> None:
     assert crawler("retry", str(resting.root), "--reason", "tls").startswith("nothing to retry;")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import signal
@@ -13,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from crawler import Store
 from crawler.commands import main
 from crawler.commands.demo.web import TreeWeb
+from crawler.commands.http_server import Reply, listen
 from crawler.commands.serve import http, metrics
-from crawler.commands.serve.http import Asked, Readers, Server, Shared, is_ours
+from crawler.commands.serve.http import Looks, ServeConnection, ServeServer, is_ours
 from crawler.crawl.scoreboard import PAUSES
 from crawler.errors import StoreAway
 from crawler.frontier.waiting import PAUSE, TURN
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
+from crawler.store.writer import StoreWriter
 from crawler.web.page import Failure, Fetched, Reading
 from crawler.web.reasons import KINDS
 
@@ -49,7 +51,7 @@ HTML = (
 LINKS = ["javascript:alert(1)", "data:text/html,<script>1</script>", "http://evil.example/other"]
 
 
-def add_page(store: Store, url: str, title: str, html: str, links: list[str]) -> None:
+def add_page(store: StoreWriter, url: str, title: str, html: str, links: list[str]) -> None:
     """A page as a worker would leave it, whatever is in it."""
     reading = Reading(html, "utf-8", title, tuple(links))
     page = Fetched(url, 200, {"content-type": "text/html"}, html.encode("utf-8", "replace"))
@@ -86,10 +88,10 @@ def outside() -> Iterator[Outside]:
 def root(crawled_once: Path, outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The crawled store, and a host that means harm."""
     root = Path(shutil.copytree(crawled_once, tmp_path_factory.mktemp("served") / "my crawl"))
-    store = Store(root, Files(root, "tests"))
+    store = StoreWriter(root, Files(root, "tests"))
     add_page(store, EVIL, TITLE, HTML.replace("OUTSIDE", outside.url), LINKS)
     add_page(store, "http://evil.example/large", "Large", "ä" * 3_000_000, [])
-    store.put_refusal("http://evil.example/gone", Failure("", "connect", "<b>bold</b>\u202e"), 3)
+    store.put_failure("http://evil.example/gone", Failure("", "connect", "<b>bold</b>\u202e"), 3)
     by_hand = "evil.example/0123456789abcdef01234567"
     (root / "links" / by_hand).write_text('{"url": ["x"], "title": {"a": [1e999]}, "status": NaN}')
     (root / "errs" / by_hand).write_text('{"url": "javascript:alert(1)", "reason": 7}')
@@ -106,7 +108,7 @@ def served(root: Path) -> Iterator[Served]:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that was made, and nothing else."""
     root = tmp_path_factory.mktemp("empty")
-    Store(root, Files(root, "tests")).make(Settings(shards=4))
+    StoreWriter(root, Files(root, "tests")).make(Settings(shards=4))
     return root
 
 
@@ -129,9 +131,9 @@ def test_a_taken_port_a_strange_address_and_no_store_are_a_sentence_each(empty: 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = crawler("serve", str(empty), "--port", port, code=2)
-    assert said.startswith(f"crawler: port {port} of 127.0.0.1 cannot be had (")
+    assert said.startswith(f"crawler: port {port} of 127.0.0.1 is not available (")
     assert "choose another --port or --bind" in said
-    assert "cannot be had" in crawler("serve", str(empty), "--bind", "256.0.0.1", code=2)
+    assert "is not available" in crawler("serve", str(empty), "--bind", "256.0.0.1", code=2)
     assert "does not exist" in crawler("serve", str(tmp_path / "none"), code=5)
 
 
@@ -145,7 +147,7 @@ def test_it_warns_when_other_machines_can_reach_it(empty: Path) -> None:
     command = [*COMMAND, "serve", str(empty), "--port", "0", "--bind", "0.0.0.0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr
-    assert "whoever reaches" in process.stderr.readline()
+    assert "anyone who can reach" in process.stderr.readline()
     process.terminate()
     process.communicate(timeout=LONG)
 
@@ -322,12 +324,12 @@ def test_hosts_are_counted_sorted_and_searched(served: Served, root: Path) -> No
 
 def test_a_hosts_pages_and_refusals_are_all_there(served: Served, root: Path) -> None:
     store = Store(root)
-    host = max(store.hosts(), key=store.kept)
+    host = max(store.hosts(), key=store.count_pages)
     rows = every_part(served, f"/api/host?host={host}")
     assert [row["url"] for row in rows] == [record["url"] for record in store.records(host)]
     assert {row["kind"] for row in rows} <= {"page", "redirect", "sitemap"}
     refused = every_part(served, f"/api/host?host={host}&what=failures")
-    assert [(row["url"], row["reason"]) for row in refused] == [(r["url"], r["reason"]) for r in store.refusals(host)]
+    assert [(row["url"], row["reason"]) for row in refused] == [(r["url"], r["reason"]) for r in store.failures(host)]
 
 
 def test_a_page_is_shown_with_its_record_and_text(served: Served, root: Path) -> None:
@@ -352,7 +354,7 @@ def test_a_refusal_and_a_url_that_nobody_has_seen_are_explained(served: Served) 
 
 
 def test_refusals_for_a_reason_are_found_to_the_last(served: Served, root: Path) -> None:
-    wanted = [refusal["url"] for refusal in Store(root).refusals() if refusal["reason"] == "http-404"]
+    wanted = [refusal["url"] for refusal in Store(root).failures() if refusal["reason"] == "http-404"]
     assert wanted
     found, after = [], ""
     while after is not None:
@@ -474,58 +476,90 @@ def test_a_question_is_looked_up_once_at_a_time_and_again_when_it_is_old() -> No
         looks.append(1)
         return len(looks)
 
-    async def ask() -> None:
-        shared = Shared(Readers())
-        assert set(await asyncio.gather(*(shared.get("now", look, 60) for _ in range(100)))) == {1}
-        assert await shared.get("now", look, 60) == 1
-        assert await shared.get("now", look, 0) == 2
-
-    asyncio.run(ask())
+    shared = Looks()
+    with ThreadPoolExecutor(100) as pool:
+        assert set(pool.map(lambda _: shared.get("now", look, 60), range(100))) == {1}
+    assert shared.get("now", look, 60) == 1
+    assert shared.get("now", look, 0) == 2
 
 
 def test_a_store_that_hangs_is_said_and_does_not_keep_the_program_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "STORE", 0.1)
+    monkeypatch.setattr(http, "STORE_TIMEOUT", 0.1)
     hung = threading.Event()
-
-    async def ask() -> None:
-        shared = Shared(Readers())
-        with pytest.raises(StoreAway, match="has not answered for"):
-            await shared.get("hung", hung.wait, 60)
-        for number in range(http.REMEMBERED - 1):
-            with pytest.raises(StoreAway):
-                monkeypatch.setattr(http, "STORE", 0.0)
-                await shared.get(number, hung.wait, 60)
-        with pytest.raises(StoreAway, match="too many questions"):
-            await shared.get("one more", hung.wait, 60)
-
-    asyncio.run(ask())
+    shared = Looks()
+    with pytest.raises(StoreAway, match="has not answered for"):
+        shared.get("hung", hung.wait, 60)
+    monkeypatch.setattr(http, "STORE_TIMEOUT", 0.0)
+    for number in range(http.MAX_LOOKS - 1):
+        with pytest.raises(StoreAway):
+            shared.get(number, hung.wait, 60)
+    with pytest.raises(StoreAway, match="too many requests"):
+        shared.get("one more", hung.wait, 60)
     hung.set()
 
 
 def test_slow_clients_are_left_and_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "ASKING", 0.2)
-    monkeypatch.setattr(http, "TAKING", 0.2)
+    monkeypatch.setattr(ServeConnection, "head_timeout", 0.2)
+    monkeypatch.setattr(ServeConnection, "send_timeout", 0.2)
 
-    async def give(asked: Asked) -> http.Answer:
-        return http.Answer(200, b"x" * 50_000_000 if asked.path == "/large" else b"small")
+    def respond(path: str, query: dict[str, str]) -> Reply:
+        return Reply(200, (), b"x" * 50_000_000 if path == "/large" else b"small")
 
-    async def ask() -> None:
-        server = await Server(give, frozenset({"a"})).listen("127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        asking, asked = await asyncio.open_connection("127.0.0.1", port)
-        asked.write(b"GET / HT")
-        taking, taken = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-        taken.write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        quick, well = await asyncio.open_connection("127.0.0.1", port)
-        well.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await quick.readuntil(b"small")).startswith(b"HTTP/1.1 200")
-        assert await asking.read() == b""
-        await asyncio.sleep(1)
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await taking.readexactly(50_000_000)
-        server.close()
+    server = ServeServer(listen("127.0.0.1", 0), respond, frozenset({"a"}))
+    server.start()
 
-    asyncio.run(ask())
+    def connect(request: bytes) -> socket.socket:
+        client = socket.create_connection(server.server_address, timeout=LONG)
+        client.sendall(request)
+        return client
+
+    began = time.monotonic()
+    with (
+        connect(b"GET / HT") as asking,
+        connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n") as taking,
+        connect(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") as quick,
+    ):
+        assert read_all(quick).endswith(b"\r\n\r\nsmall")
+        for _ in range(3):  # a byte now and then is no head
+            time.sleep(0.1)
+            with suppress(ConnectionError):
+                asking.sendall(b"T")
+        assert read_all(asking) == b""
+        assert time.monotonic() - began < 5
+        time.sleep(1)
+        assert len(read_all(taking)) < 50_000_000
+    server.close()
+
+
+def read_all(client: socket.socket) -> bytes:
+    """Everything up to the end of the connection."""
+    said = b""
+    with suppress(ConnectionError):
+        while piece := client.recv(1 << 20):
+            said += piece
+    return said
+
+
+def test_more_connections_than_the_limit_are_closed_and_free_ones_are_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ServeServer, "max_connections", 2)
+    server = ServeServer(listen("127.0.0.1", 0), lambda path, query: Reply(200), frozenset())
+    server.start()
+    open_ones = [socket.create_connection(server.server_address, timeout=LONG) for _ in range(2)]
+    with socket.create_connection(server.server_address, timeout=LONG) as one_more:
+        assert read_all(one_more) == b""
+    for client in open_ones:
+        client.close()
+
+    def answered() -> bool:
+        with socket.create_connection(server.server_address, timeout=LONG) as client, suppress(ConnectionError):
+            client.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+            return read_all(client).startswith(b"HTTP/1.1 200 ")
+        return False
+
+    wait_for(answered)
+    server.close()
 
 
 # ---- in a browser
@@ -582,10 +616,10 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
 def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
-    store = Store(root, Files(root, "maker"))
+    store = StoreWriter(root, Files(root, "maker"))
     store.make(Settings(shards=4))
     add_page(store, "http://long.example/" + "a" * 1500, "W" * 5000, "", [])
-    store.put_refusal("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
+    store.put_failure("http://long.example/no", Failure("", "wrong-type", "application/pdf" * 100), 1)
     (root / "crawl.yaml").write_text("delay: soon")
     with serving(root) as served:
         for view in ("host?host=long.example", "failures"):

@@ -28,8 +28,8 @@ from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher
 from crawler.commands.top.view import PLAIN_BARS, View, clip, draw, fit, resample, width_of
+from crawler.crawl.worker.counters import Minutes
 from crawler.errors import StoreAway, UsageError
-from crawler.fleet.members import Minutes
 from crawler.frontier import waiting
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task
@@ -38,6 +38,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.terminal import as_time, size
 from crawler.web.reasons import KINDS
 
@@ -50,7 +51,7 @@ def empty(tmp_path: Path) -> Path:
     """A store that was made, and nothing else."""
     root = tmp_path / "empty"
     root.mkdir()
-    Store(root).make(Settings())
+    StoreWriter(root).make(Settings())
     return root
 
 
@@ -431,7 +432,7 @@ def waiting_at(table: Table, host: str, count: int, due: float = 0.0) -> None:
 
 @pytest.mark.parametrize("some", [2000, 2])
 def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "SOME", some)
+    monkeypatch.setattr(waiting, "HOSTS_AT_ONCE", some)
     now, table = time.monotonic(), Table()
     for host, count in {"a": 1, "b": 10, "c": 20, "d": 30, "e": 40, "f": 50, "g": 0}.items():
         waiting_at(table, f"{host}.example", count)
@@ -461,7 +462,7 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
 
 
 def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "SOME", 10)
+    monkeypatch.setattr(waiting, "HOSTS_AT_ONCE", 10)
     table = Table()
     for number in range(100):
         waiting_at(table, f"host-{number:02d}.example", 10)
@@ -521,7 +522,7 @@ def test_no_window_is_too_small_or_too_large(empty: Path, width: int, height: in
     crew(empty, 20, minutes=[[1, 1]] * 60, blocked={"room": "only little is free " * 9})
     found = Outlook(Store(empty)).look()
     for offset in (0, 5, 1000):
-        lines = View(width, height, offset).lines(found, "the store does not answer")
+        lines = View(width, height, offset).lines(found, "the store does not respond")
         assert len(lines) <= height
         assert all(width_of(line) <= width for line in lines)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab.world import LONG, Links, World, crawler, end, wait_for, world
 
-from crawler.commands.demo.server import asked_twice, gaps
+from crawler.commands.demo.server import gaps, requested_twice
 from crawler.commands.demo.web import DemoWeb, FlatWeb, Site, TreeWeb
 from crawler.commands.status import status
 from crawler.store.store import Store
@@ -21,7 +21,7 @@ def test_every_reachable_page_is_there_once_with_its_whole_html(tmp_path: Path) 
     with world(DemoWeb(hosts=40, pages=400, seed=7), tmp_path) as w:
         w.crawl()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
         assert w.waiting() == []
 
 
@@ -29,7 +29,7 @@ def test_requests_and_html5lib_bring_the_same_pages_as_curl_and_turbohtml(tmp_pa
     with world(DemoWeb(hosts=12, pages=80, seed=3), tmp_path) as w:
         w.crawl("-s", "fetcher=requests", "-s", "parser=html5lib")
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_no_host_is_requested_again_before_its_delay_is_over(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_without_a_delay_one_host_is_requested_by_all_workers_at_once(tmp_path: 
     with world(TreeWeb(hosts=1, fanout=4, depth=3, delay=0.1), tmp_path) as w:
         w.run(*w.web.seeds(), "-w", "0", "-j", "2", "-t", "8", quick=False)
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
         assert min(gaps(w.log).values()) < 0, "requests to the host overlap"
         assert "spread: url" in (w.root / "crawl.yaml").read_text()
 
@@ -179,7 +179,7 @@ def test_a_time_limit_ends_cleanly_and_the_next_run_resumes(tmp_path: Path) -> N
         assert w.waiting()
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}, "nothing was thrown away"
+        assert requested_twice(w.log) == {}, "nothing was thrown away"
 
 
 def test_urls_given_later_are_added_and_a_file_may_hold_them(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path
         shutil.rmtree(w.root / "frontier")
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_pages_links_and_errors_alone_are_enough_to_resume_elsewhere(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_pages_links_and_errors_alone_are_enough_to_resume_elsewhere(tmp_path: P
         w.root = copy
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_rehydrate_brings_what_a_wider_setting_now_lets_in(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_status_tells_pages_failures_waiting_workers_and_busiest_hosts(tmp_path:
         found, expected = w.status(), w.web.expected()
         assert found["pages"] == len(expected.pages)
         assert found["redirects"] == len(expected.redirects)
-        reasons = list(expected.refused.values())
+        reasons = list(expected.failures.values())
         assert found["reasons"] == {reason: reasons.count(reason) for reason in set(reasons)}
         assert {name: found[name] for name in KINDS} == {name: [*map(kind, reasons)].count(name) for name in KINDS}
         assert found["waiting"] == 0

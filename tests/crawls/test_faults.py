@@ -33,7 +33,7 @@ from lab.world import (
     world,
 )
 
-from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import DemoWeb, TreeWeb
 from crawler.crawl.machine import oom_kills
 from crawler.crawl.worker import pauses
@@ -78,7 +78,7 @@ def test_twenty_kills_of_workers_and_machines_lose_nothing(tmp_path: Path) -> No
         end(process)
         assert w.differences() == []
         assert half_files(w) == []
-        again = sum(times - 1 for times in asked_twice(w.log).values())
+        again = sum(times - 1 for times in requested_twice(w.log).values())
         print(f"{kills} kills: {again} pages requested again, {again / kills:.1f} a kill, bound {IN_FLIGHT}")
         assert again <= kills * IN_FLIGHT
 
@@ -117,7 +117,7 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_gives_everything_back(tmp_pa
         assert not set(w.waiting()) & w.urls(), "what is done is tidied away"
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}, "cleanly means that no page is requested again"
+        assert requested_twice(w.log) == {}, "cleanly means that no page is requested again"
 
 
 def test_ctrl_c_twice_stops_now_and_loses_nothing(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_sigterm_is_a_polite_stop_too_even_when_it_comes_twice_as_from_scheduler
         end(process, 3)
         w.run()
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 @pytest.mark.parametrize(("how", "deaths"), [(signal.SIGSEGV, 2), (signal.SIGKILL, 4)])
@@ -280,10 +280,10 @@ def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, 
         assert list(mounted.iterdir()) == [], "nothing is written where the mount was"
         subprocess.run(["mount", "--bind", real, mounted], check=True)
         printed = end(process)
-        assert "pausing: the store does not answer" in printed
+        assert "pausing: the store does not respond" in printed
         assert "the store responds again" in printed
         assert w.differences() == []
-        assert asked_twice(w.log) == {}
+        assert requested_twice(w.log) == {}
 
 
 def test_a_stop_while_the_store_is_away_ends_the_machine_and_loses_nothing(
@@ -294,7 +294,7 @@ def test_a_stop_while_the_store_is_away_ends_the_machine_and_loses_nothing(
         process = w.start(*w.web.seeds())
         w.until(8)
         subprocess.run(["umount", "-l", mount[1]], check=True)
-        wait_for_line(process, "pausing: the store does not answer")
+        wait_for_line(process, "pausing: the store does not respond")
         process.terminate()
         end(process, 3)
         subprocess.run(["mount", "--bind", *mount], check=True)
@@ -335,7 +335,7 @@ def test_a_read_only_mount_is_named_and_can_still_be_looked_at(tmp_path: Path, m
         subprocess.run(["mount", "-o", "remount,ro,bind", mount[1]], check=True)
         assert "Read-only file system" in w.run(code=5)
         assert w.status()["pages"] == 1
-        assert crawler("check", str(w.root)).startswith("sound; ")
+        assert crawler("check", str(w.root)).startswith("no problems; ")
         for args in (["check", str(w.root), "--repair"], ["rehydrate", str(w.root)], ["pause", str(w.root)]):
             assert "Read-only file system" in crawler(*args, code=5)
         w.root = mount[1] / "new"
@@ -395,7 +395,7 @@ def test_a_disk_that_fills_up_pauses_the_crawl_which_resumes_by_itself_when_ther
         assert "pausing" not in printed, "it is said once"
         assert printed.count("the store has space again") == 1
         assert w.differences() == []
-        assert asked_twice(w.log) == {}, "what was in flight was kept"
+        assert requested_twice(w.log) == {}, "what was in flight was kept"
         assert list(w.root.glob(".*-*")) == [], "nothing is left of the checks for space"
 
 
@@ -434,8 +434,8 @@ def test_a_store_without_space_for_one_more_url_says_so_with_exit_code_6(tmp_pat
         for number in range(300):
             with suppress(OSError):
                 (disk / f"filler{number}").touch()
-        assert "no room in the store" in crawler("add", str(w.root), "http://b.example/", code=6)
-        assert "no room in the store" in w.run("http://b.example/", code=6)
+        assert "the store's disk is full" in crawler("add", str(w.root), "http://b.example/", code=6)
+        assert "the store's disk is full" in w.run("http://b.example/", code=6)
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])

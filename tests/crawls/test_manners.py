@@ -13,9 +13,10 @@ import pytest
 from lab.world import Answers, Links, World, crawler, html, links, moved, plain, world
 
 from crawler.commands.demo.server import gaps
-from crawler.commands.demo.web import Answer, FlatWeb, Leaf
+from crawler.commands.demo.web import FlatWeb, Leaf, WebReply
 from crawler.store.mount import Files
-from crawler.store.store import Robots, Store
+from crawler.store.store import Robots
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.robots import MAX_ROBOTS_BYTES
 
@@ -29,7 +30,7 @@ DAY = 24 * 3600
 @pytest.mark.parametrize("status", [401, 404, 418])
 def test_where_robots_txt_is_forbidden_there_are_no_rules(tmp_path: Path, status: int) -> None:
     with world(
-        Answers({"a.example/": links("/closed"), "a.example/closed": "", "a.example/robots.txt": Answer(status)}),
+        Answers({"a.example/": links("/closed"), "a.example/closed": "", "a.example/robots.txt": WebReply(status)}),
         tmp_path,
     ) as w:
         w.crawl()
@@ -42,7 +43,7 @@ def test_while_robots_txt_cannot_be_fetched_nothing_is_requested_and_then_the_ho
     tmp_path: Path, status: int
 ) -> None:
     web = Answers(
-        {"a.example/": links("http://b.example/", "http://b.example/2"), "b.example/robots.txt": Answer(status)}
+        {"a.example/": links("http://b.example/", "http://b.example/2"), "b.example/robots.txt": WebReply(status)}
     )
     with world(web, tmp_path) as w:
         w.crawl()
@@ -54,7 +55,7 @@ def test_while_robots_txt_cannot_be_fetched_nothing_is_requested_and_then_the_ho
 
 def test_robots_txt_is_given_as_much_time_to_come_back_as_a_page(tmp_path: Path) -> None:
     targets = [f"http://b.example/{number}" for number in range(5)]
-    web = Answers({"a.example/": links(*targets), "b.example/robots.txt": Answer(500)})
+    web = Answers({"a.example/": links(*targets), "b.example/robots.txt": WebReply(500)})
     with world(web, tmp_path) as w:
         w.crawl("-s", "retry_delay=0.8s")
         first, second, third = (request for request in w.log if request.host == "b.example")
@@ -64,11 +65,11 @@ def test_robots_txt_is_given_as_much_time_to_come_back_as_a_page(tmp_path: Path)
 
 def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
     class Recovers(Answers):
-        def answer(self, host: str, path: str) -> Answer:
+        def reply(self, host: str, path: str) -> WebReply:
             if path == "/robots.txt" and host not in self._asked:
                 self._asked.add(host)
-                return Answer(503)
-            return super().answer(host, path)
+                return WebReply(503)
+            return super().reply(host, path)
 
     with world(
         Recovers({"a.example/": links("/closed"), "a.example/closed": "", "a.example/robots.txt": CLOSED}), tmp_path
@@ -79,18 +80,18 @@ def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
 
 
 def test_an_old_copy_is_better_than_none(tmp_path: Path) -> None:
-    with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": Answer(503)}), tmp_path) as w:
+    with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": WebReply(503)}), tmp_path) as w:
         w.run("http://b.example/")  # makes the store
-        Store(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
+        StoreWriter(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
         w.run("http://a.example/")
         assert w.urls() == {"http://a.example/"}
         assert w.refusals()["http://a.example/closed"] == "robots"
 
 
 def test_a_copy_of_today_is_not_requested_again(tmp_path: Path) -> None:
-    with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": Answer(404)}), tmp_path) as w:
+    with world(Answers({"a.example/": links("/closed"), "a.example/robots.txt": WebReply(404)}), tmp_path) as w:
         w.run("http://b.example/")
-        Store(w.root).put_robots("a.example", Robots(time.time() - DAY / 2, 200, CLOSED.body))
+        StoreWriter(w.root).put_robots("a.example", Robots(time.time() - DAY / 2, 200, CLOSED.body))
         w.run("http://a.example/")
         assert w.asked("a.example") == ["/"]
         assert w.refusals()["http://a.example/closed"] == "robots"
@@ -140,12 +141,14 @@ def test_a_host_that_was_requested_only_for_the_rules_of_others_has_a_past(tmp_p
     with world(web, tmp_path) as w:
         w.crawl()
         assert w.asked("b.example") == ["/r"]
-        assert "b.example" in dict(Store(w.root, Files(w.root, "me")).past()), "who has it next waits for one delay"
+        assert "b.example" in dict(StoreWriter(w.root, Files(w.root, "me")).past()), (
+            "who has it next waits for one delay"
+        )
 
 
 def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path) -> None:
     web = Answers({"a.example/": links("http://b.example/"), "b.example/robots.txt": moved("http://c.example/r")})
-    web.answers |= {"c.example/r": Answer(500)}
+    web.answers |= {"c.example/r": WebReply(500)}
     with world(web, tmp_path) as w:
         w.crawl()
         assert set(w.asked("b.example")) == {"/robots.txt"}
@@ -179,10 +182,10 @@ def test_a_host_that_has_all_its_pages_is_still_requested_for_the_robots_txt_of_
 
 def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(tmp_path: Path) -> None:
     web = Answers({"a.example/": links("/closed"), "a.example/robots.txt": moved("http://b.example/r")})
-    web.answers |= {"b.example/r": Answer(500)}
+    web.answers |= {"b.example/r": WebReply(500)}
     with world(web, tmp_path) as w:
         w.run("http://c.example/")  # makes the store
-        Store(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
+        StoreWriter(w.root).put_robots("a.example", Robots(time.time() - 2 * DAY, 200, CLOSED.body))
         w.run("http://a.example/")
         assert w.urls() == {"http://a.example/"}
         assert w.refusals()["http://a.example/closed"] == "robots"
@@ -315,7 +318,7 @@ def test_a_frontier_that_is_lost_before_the_sitemaps_were_read_brings_them_back(
         for path in (w.root / "frontier").glob("*/*"):
             path.unlink()
         for path in (w.root / "links").glob("*/*"):  # and what was read of them already
-            if "#" in Store(w.root)._json(str(path.relative_to(w.root)))["url"]:  # type: ignore[index]
+            if "#" in StoreWriter(w.root)._json(str(path.relative_to(w.root)))["url"]:  # type: ignore[index]
                 path.unlink()
         text = (w.root / "crawl.yaml").read_text()
         (w.root / "crawl.yaml").write_text(text.replace("max_pages: 1\n", "max_pages: null\n"))
@@ -387,7 +390,7 @@ def test_what_a_sitemap_calls_important_or_new_is_requested_first(tmp_path: Path
 
 def test_an_index_of_an_index_of_an_index_ends(tmp_path: Path) -> None:
     class Endless(Answers):
-        def answer(self, host: str, path: str) -> Answer:
+        def reply(self, host: str, path: str) -> WebReply:
             if path.startswith("/map/"):
                 number = int(path.rpartition("/")[2])
                 return plain(
@@ -395,7 +398,7 @@ def test_an_index_of_an_index_of_an_index_ends(tmp_path: Path) -> None:
                         entries("sitemap", *(f"http://a.example/map/{number * 3 + part}" for part in range(3)))
                     )
                 )
-            return super().answer(host, path)
+            return super().reply(host, path)
 
     with world(Endless({"a.example/": "", "a.example/robots.txt": plain("Sitemap: /map/1")}), tmp_path) as w:
         w.crawl()
@@ -438,8 +441,8 @@ def test_a_sitemap_on_a_strangers_host_is_not_requested_out_of_scope(tmp_path: P
 
 def test_a_chain_of_redirects_has_an_end(tmp_path: Path) -> None:
     class Chain(Answers):
-        def answer(self, host: str, path: str) -> Answer:
-            return moved(f"/{int(path[1:]) + 1}") if path[1:].isdigit() else super().answer(host, path)
+        def reply(self, host: str, path: str) -> WebReply:
+            return moved(f"/{int(path[1:]) + 1}") if path[1:].isdigit() else super().reply(host, path)
 
     with world(Chain({"a.example/": links("/1")}), tmp_path) as w:
         w.crawl()
@@ -491,7 +494,7 @@ def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path:
     sick = [f"http://sick.example/{number}" for number in range(3)]
     well = [f"http://well.example/{number}" for number in range(30)]
     web = Answers({"a.example/": links(*sick, *well), **{url.removeprefix("http://"): "" for url in well}})
-    web.answers |= {url.removeprefix("http://"): Answer(503, (("Retry-After", "1"),)) for url in sick}
+    web.answers |= {url.removeprefix("http://"): WebReply(503, (("Retry-After", "1"),)) for url in sick}
     with world(web, tmp_path) as w:
         w.crawl("-s", "retries=1", "-j", "1", "-t", "2")
         requested = [request for request in w.log if request.host == "sick.example" and request.status == 503]
@@ -503,7 +506,7 @@ def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path:
 
 def test_a_host_that_needs_no_delay_is_left_alone_too_when_it_asks_for_it(tmp_path: Path) -> None:
     pages = [f"/{number}" for number in range(40)]
-    web = Answers({"a.example/": links("/busy", *pages), "a.example/busy": Answer(429, (("Retry-After", "2"),))})
+    web = Answers({"a.example/": links("/busy", *pages), "a.example/busy": WebReply(429, (("Retry-After", "2"),))})
     web.answers |= {f"a.example{page}": replace(html(""), delay=0.3) for page in pages}
     with world(web, tmp_path) as w:
         w.crawl("-w", "0", "-j", "1", "-s", "spread=host", "-s", "retries=0", "--no-robots")

@@ -386,13 +386,12 @@ def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done
     table.add([Task(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
     taken = table.take(0.0)
     assert taken
-    table.settle([taken[0]], kept=True)
+    table.mark_done([taken[0]], kept=True)
     table.rest("a.example", 0.0)
     assert table.take(1.0) is None
-    assert (table.cut, table.waiting) == (3, 0)
+    assert (table.skipped, table.waiting) == (3, 0)
     table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have done it meanwhile
-    table.max_per_host = None
-    table.reconsider()
+    table.adopt(None, 1.0)
     table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
     assert table.waiting == table.left[2] == 2, "what is done stays so"
 
@@ -406,7 +405,7 @@ def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_exc
     assert not seeds.leave_out(Task(f"{A}/en/", 1))
     assert not seeds.leave_out(Task(urls.as_sitemap(f"{A}/map.xml"), 1))
     assert all(seeds.leave_out(Task(form(f"{A}/en/old/"), depth)) for form in forms for depth in (0, 1))
-    assert seeds.cut == {"include": 1, "exclude": 4}
+    assert seeds.skipped == {"include": 1, "exclude": 4}
     seeds.adopt(Settings())
     assert not seeds.leave_out(Task(f"{A}/en/old/", 1))
 

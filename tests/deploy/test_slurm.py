@@ -13,7 +13,7 @@ from lab.machines.slurm import Cluster, cluster, skip_reason
 from lab.machines.storm import SlowTree
 from lab.world import QUICK, Links, World, wait_for, world
 
-from crawler.commands.demo.server import asked_twice
+from crawler.commands.demo.server import requested_twice
 
 SCRIPT = Path(__file__).parents[2] / "deploy/crawler.sbatch"
 MARGIN = 120  # the script's
@@ -69,7 +69,7 @@ class Site:
     def is_whole(self) -> None:
         """Every page is there, and no machine was cut off with pages in hand."""
         assert self.world.differences() == []
-        assert asked_twice(self.world.log) == {}
+        assert requested_twice(self.world.log) == {}
 
 
 @pytest.fixture

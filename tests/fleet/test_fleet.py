@@ -17,7 +17,8 @@ from lab.machines.mounts import Mount
 from lab.machines.storm import SlowLinks, SlowTree
 
 from crawler.commands.demo.web import TreeWeb
-from crawler.store.store import Store, shard_name
+from crawler.store.store import shard_name
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
 pytestmark = pytest.mark.fleet
@@ -64,7 +65,7 @@ def test_machines_that_make_a_store_at_the_same_moment_wait_for_each_other(kind:
         together = threading.Barrier(4)
 
         def take_turns(machine: int, number: int = number, together: threading.Barrier = together) -> None:
-            store = Store(mount.at(machine) / f"store-{number}")
+            store = StoreWriter(mount.at(machine) / f"store-{number}")
             together.wait()
             with store.alone("taking turns", seconds=120):
                 pass

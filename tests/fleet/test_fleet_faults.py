@@ -11,7 +11,7 @@ from lab.machines.fleet import fleet
 from lab.machines.mounts import Mount
 from lab.machines.storm import SlowTree, Storm, Strict
 
-from crawler.commands.demo.server import Request, gaps
+from crawler.commands.demo.server import LoggedRequest, gaps
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]
@@ -39,10 +39,10 @@ def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
         assert again.total() <= storm.bound
 
 
-def told(log: list[Request]) -> list[Request]:
+def told(log: list[LoggedRequest]) -> list[LoggedRequest]:
     """The requests from the last /robots.txt before a host's first page: who died before reading the rules, or before
     following a redirect to them, could not leave their delay to the next one."""
-    known: dict[str, list[Request]] = {}
+    known: dict[str, list[LoggedRequest]] = {}
     for request in sorted(log):
         visits = known.setdefault(request.host, [])
         if [visit.path for visit in visits] == [request.path] == ["/robots.txt"]:

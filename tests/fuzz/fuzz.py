@@ -14,7 +14,7 @@ from collections.abc import Callable
 import atheris
 
 with atheris.instrument_imports(include=["crawler"]):
-    from crawler.frontier import frontier
+    from crawler.frontier import batches
     from crawler.web import charset, markup, robots, sitemap, traps, urls
     from crawler.web.page import Fetched, Unreadable
 
@@ -90,8 +90,8 @@ def listed(data: atheris.FuzzedDataProvider) -> None:
 
 def batch(data: atheris.FuzzedDataProvider) -> None:
     """What is read from a batch, however it came about, is written so that it is read again."""
-    tries = [task for task in frontier.from_lines(data.ConsumeBytes(1 << 12)) if not task.due]
-    assert list(frontier.from_lines(frontier.to_lines(tries))) == tries
+    tries = [task for task in batches.from_lines(data.ConsumeBytes(1 << 12)) if not task.due]
+    assert list(batches.from_lines(batches.to_lines(tries))) == tries
 
 
 TARGETS: tuple[Callable[[atheris.FuzzedDataProvider], None], ...] = (spelling, page, text, rules, listed, batch)

@@ -8,11 +8,11 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 
 def make_root(folder: Path, shards: int = 2) -> None:
-    Store(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
+    StoreWriter(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
 
 
 def frontier_of(root: Path, me: str = "me", **given: object) -> Frontier:

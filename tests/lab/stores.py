@@ -12,7 +12,7 @@ from crawler.commands.demo.web import DemoWeb
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web.page import Failure, Fetched, Reading
 from lab.world import COMMAND, LONG, world
 
@@ -26,12 +26,12 @@ def crawl(folder: Path) -> Path:
         return w.root
 
 
-def large(root: Path, pages: int = 100_000, hosts: int = 100) -> Store:
+def large(root: Path, pages: int = 100_000, hosts: int = 100) -> StoreWriter:
     """A store of very many pages, made without asking anybody: one in ten URLs is refused, all are of one day."""
     root.mkdir()
-    store = Store(root, Files(root, "maker", durable=False))
+    store = StoreWriter(root, Files(root, "maker", durable=False))
     store.make(Settings(shards=4))
-    store.files.places.hold = 3 * hosts
+    store.files.directories.max_kept = 3 * hosts
     for number in range(pages):
         url = f"https://host-{number % hosts:03d}.example/page/{number}"
         links = [f"https://host-{(number + step) % hosts:03d}.example/page/{number + step}" for step in range(1, 11)]
@@ -40,8 +40,8 @@ def large(root: Path, pages: int = 100_000, hosts: int = 100) -> Store:
         store.put_html(url, reading.text)
         store.put_record(url, to_json(build_record(page, reading, 1, links, 1_700_000_000 + number % 86_400)))
         if number % 10 == 0:
-            store.put_refusal(f"{url}/gone", Failure(url, "http-404"), 1)
-    store.files.places.let_go()
+            store.put_failure(f"{url}/gone", Failure(url, "http-404"), 1)
+    store.files.directories.close_kept()
     return store
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from crawler.commands.demo.expected import compare
 from crawler.commands.demo.pages import Leaf
-from crawler.commands.demo.server import Request, read_log, serve
-from crawler.commands.demo.web import Answer, Web
+from crawler.commands.demo.server import LoggedRequest, read_log, serve
+from crawler.commands.demo.web import Web, WebReply
 from crawler.frontier import frontier
 
 COMMAND = [sys.executable, "-m", "crawler"]
@@ -53,9 +53,9 @@ class Links(Web):
 
 
 class Answers(Web):
-    """A web drawn in the test answer by answer: `host/path`, and the html or the whole Answer that is given there."""
+    """A web drawn in the test answer by answer: `host/path`, and the html or the whole WebReply that is given there."""
 
-    def __init__(self, answers: dict[str, str | Answer]) -> None:
+    def __init__(self, answers: dict[str, str | WebReply]) -> None:
         super().__init__()
         self.answers = answers
 
@@ -65,24 +65,24 @@ class Answers(Web):
     def leaf(self, url: str) -> Leaf | None:
         raise NotImplementedError("a web of answers has no leaves")
 
-    def answer(self, host: str, path: str) -> Answer:
-        found = self.answers.get(host + path, Answer(404))
-        return found if isinstance(found, Answer) else html(found)
+    def reply(self, host: str, path: str) -> WebReply:
+        found = self.answers.get(host + path, WebReply(404))
+        return found if isinstance(found, WebReply) else html(found)
 
 
-def html(text: str, *headers: tuple[str, str]) -> Answer:
+def html(text: str, *headers: tuple[str, str]) -> WebReply:
     """A page."""
-    return Answer(200, (("Content-Type", "text/html"), *headers), text.encode())
+    return WebReply(200, (("Content-Type", "text/html"), *headers), text.encode())
 
 
-def plain(text: str | bytes) -> Answer:
+def plain(text: str | bytes) -> WebReply:
     """A file of another type: robots.txt, a sitemap."""
-    return Answer(200, (("Content-Type", "text/plain"),), text.encode() if isinstance(text, str) else text)
+    return WebReply(200, (("Content-Type", "text/plain"),), text.encode() if isinstance(text, str) else text)
 
 
-def moved(to: str, *headers: tuple[str, str]) -> Answer:
+def moved(to: str, *headers: tuple[str, str]) -> WebReply:
     """A redirect."""
-    return Answer(302, (("Location", to), *headers))
+    return WebReply(302, (("Location", to), *headers))
 
 
 def links(*targets: str) -> str:
@@ -115,7 +115,7 @@ class World:
         return self.run(*self.web.seeds(), *args, code=code)
 
     @property
-    def log(self) -> list[Request]:
+    def log(self) -> list[LoggedRequest]:
         """What the server was asked."""
         return read_log(self.folder / "web.log")
 
@@ -234,7 +234,7 @@ class InSmallLots:
 
     def __init__(self) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(frontier, "LOT", 4)
+        self.patch.setattr(frontier, "MAX_LINES", 4)
         super().__init__()
 
     def teardown(self) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import crawler
 from crawler import settings
-from crawler.commands.help import GROUPS
-from crawler.commands.main import parser
-from crawler.commands.run import SETTING_FLAGS
+from crawler.commands.arguments import SETTING_FLAGS
+from crawler.commands.main import COMMANDS, parsers
 from crawler.errors import EXIT_CODES
 from crawler.settings import CHECKS, FIXED, HELP, LIVE, Settings
 from crawler.web.reasons import REASONS
@@ -26,15 +25,9 @@ KINDS = {
 }
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    """All commands by name."""
-    (found,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(found.choices)
-
-
 def settings_page() -> Iterator[str]:
     """settings.md: each setting with its flag, default, when it may change, and its line of help."""
-    yield """# Settings
+    yield """# Settings of crawl.yaml
 
 Every setting of crawl.yaml with its flag, its default and its meaning.
 
@@ -89,17 +82,18 @@ def _choices(name: str) -> str:
 
 def commands_page() -> Iterator[str]:
     """commands.md: each command with its arguments, as --help has them, and its example."""
-    yield """# Commands
+    yield """# Commands and their arguments
 
 Every command with its arguments and an example.
 
 `crawler COMMAND --help` prints the same; `crawler --version` the version; `python -m
 crawler` is the same program. URLs and hosts may stand anywhere among the flags."""
-    found = commands()
-    for group, names in GROUPS.items():
+    found = parsers()
+    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         yield f"\n## {group.capitalize()}"
-        for name in names:
-            yield from _command(name, found[name])
+        for name, command in COMMANDS.items():
+            if command.group == group:
+                yield from _command(name, found[name])
 
 
 def _command(name: str, command: argparse.ArgumentParser) -> Iterator[str]:
@@ -155,7 +149,7 @@ What SLURM, Kubernetes and systemd do with them is in
 
 def reasons_page() -> Iterator[str]:
     """reasons.md: why a URL has no page, by kind."""
-    yield """# Reasons
+    yield """# Reasons why a URL has no page
 
 Why a URL has no page: every reason that a failure record can have, by its three kinds.
 

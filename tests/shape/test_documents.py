@@ -83,9 +83,9 @@ def examples(text: str) -> Iterator[str]:
             yield re.split(r" [|>] ", line)[0]
 
 
-@pytest.mark.parametrize("name", sorted(reference.commands()))
+@pytest.mark.parametrize("name", sorted(reference.parsers()))
 def test_the_help_of_a_command_has_an_example_and_a_page_of_its_task_tells_of_it(name: str) -> None:
-    assert f"example: crawler {name}" in reference.commands()[name].format_help().replace("\n", " ")
+    assert f"example: crawler {name}" in reference.parsers()[name].format_help().replace("\n", " ")
     written = "".join(TEXTS[path] for path in MANUAL if path.stem not in reference.PAGES)
     assert re.search(rf"crawler {name}\b|^`{name}`|`{name}`", written), f"no page tells of crawler {name}"
 
@@ -108,4 +108,4 @@ def test_a_record_has_the_fields_that_the_manual_shows_and_the_library_reads_it(
         store = Store(w.root)
         records = list(store.records("a.example"))
         assert [list(record) for record in records] == [list(shown)] * 2
-        assert all((store.html(record["url"]) or "").strip().endswith("</html>") for record in records)
+        assert all((store.text(record["url"]) or "").strip().endswith("</html>") for record in records)

@@ -1,7 +1,7 @@
-"""Check: an fsck of a store. Each problem is named, with what `--repair` does about it; what is harmless is counted.
+"""`crawler check`: an fsck for a store. It prints each problem with what `--repair` does about it.
 
-A store may be in use meanwhile. Files are complete on arrival and receipts come last, so most of what must hold does so
-at every moment; the rest is looked at again before anything is said of it.
+The store may be in use. Files are complete on arrival and records come last, so most invariants hold at every moment;
+what does not is checked again before it is reported.
 """
 
 from __future__ import annotations
@@ -16,147 +16,150 @@ from dataclasses import dataclass, field
 from crawler import errors, terminal
 from crawler.commands.arguments import Add
 from crawler.commands.check.files import Facts, Pages, others
-from crawler.commands.check.findings import KINDS, Finding, Scene, look
+from crawler.commands.check.findings import KINDS, Problem, Scene, look
 from crawler.commands.check.links import Links
-from crawler.commands.check.repair import MANY, Repair, alone, fold
+from crawler.commands.check.repair import MAX_ENDED, Repair, alone, fold
 from crawler.commands.status import totals
 from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
-from crawler.frontier.frontier import in_parts
-from crawler.store.store import LOCK, open_store, open_to_write
+from crawler.frontier.batches import in_parts
+from crawler.store.store import open_store
+from crawler.store.writer import LOCK, open_to_write
 from crawler.terminal import many, say
 from crawler.web.text import printable
 
-PART = 100  # records between two steps of the bar, and findings that are mended together
+RECORD_BATCH = 100  # records per step of the progress bar
+REPAIR_BATCH = 100  # problems
 
 
 class Check:
-    """One look at a whole store: first at each file, then at what they say together."""
+    """Checks a store: first each file, then what they say together."""
 
-    def __init__(self, scene: Scene, is_whole: bool, is_locked: bool) -> None:
+    def __init__(self, scene: Scene, has_frontier: bool, is_locked: bool) -> None:
         self.scene = scene
-        self.is_whole = is_whole  # whether there is a frontier to look at
-        self.is_locked = is_locked  # whether somebody else may be making it again
+        self.has_frontier = has_frontier
+        self.is_locked = is_locked  # another process may be rebuilding it
         self.pages = Pages(scene)
         self.links = Links(scene)
 
-    def of_files(self) -> Iterator[Finding | None]:
-        """What is wrong with single files; None for each step on the way."""
+    def of_files(self) -> Iterator[Problem | None]:
+        """Return the problems with single files, and None for each step of progress."""
         yield from others(self.scene)
         for host in self.pages.hosts:
             yield from self._host(host)
 
-    def _host(self, host: str) -> Iterator[Finding | None]:
-        names, findings = self.pages.names(host)
-        yield from findings
-        self.links.note_misrouted(host, set(names["htmls"]).difference(names["links"]))
+    def _host(self, host: str) -> Iterator[Problem | None]:
+        names, problems = self.pages.names(host)
+        yield from problems
+        self.links.note_orphans(host, set(names["htmls"]).difference(names["links"]))
         suspects: list[str] = []
-        for part in in_parts(names["links"], PART):
+        for part in in_parts(names["links"], RECORD_BATCH):
             records = self.pages.records(host, part, suspects)
             self.links.found.add(task for record in records for task in self.links.seeds.follow(record))
             yield from [None] * len(part)
         for _ in self.pages.refusals(host, names["errs"], suspects):
             yield None
         bad = {path.rpartition("/")[2] for path in suspects}
-        self.links.settled.add(key for key in (*names["links"], *names["errs"]) if key not in bad)
+        self.links.done.add(key for key in (*names["links"], *names["errs"]) if key not in bad)
         yield from self.pages.both(host, names, bad)
-        for finding in self.pages.accuse(suspects):
-            self.links.will_wait(finding.tasks)
-            yield finding
+        for problem in self.pages.confirm(suspects):
+            self.links.will_wait(problem.tasks)
+            yield problem
 
-    def of_links(self) -> Iterator[Finding]:
-        """What is wrong with what waits, when all single files are as they should be."""
+    def of_links(self) -> Iterator[Problem]:
+        """Return the problems with the frontier, given that all single files are good."""
         yield from self.links.batches()
-        if self.is_whole:
-            for finding in self.links.lost():
-                self.links.will_wait(finding.tasks)
-                yield finding
+        if self.has_frontier:
+            for problem in self.links.lost():
+                self.links.will_wait(problem.tasks)
+                yield problem
         else:
             self.links.expect_all()
-        yield from self.links.misrouted()
-        if not self.is_whole and (self.scene.alive or self.is_locked):
-            self.scene.harmless["frontier that is being made again"] += 1
-        elif not self.is_whole:
-            yield Finding("frontier", "frontier", "folders of shards are missing, or it was never made to the end")
+        yield from self.links.orphans()
+        if not self.has_frontier and (self.scene.alive or self.is_locked):
+            self.scene.harmless["frontier that is being rebuilt"] += 1
+        elif not self.has_frontier:
+            yield Problem("frontier", "frontier", "folders of shards are missing, or it was never completed")
 
     def counted(self) -> Facts:
-        """How much was looked at."""
+        """Return how much was checked."""
         counts = self.pages.counts
-        return {"hosts": len(self.pages.hosts), "records": counts["links"], "refusals": counts["errs"]}
+        return {"hosts": len(self.pages.hosts), "records": counts["links"], "failure_records": counts["errs"]}
 
 
 @dataclass(slots=True)
-class Teller:
-    """Says what is found, and keeps count."""
+class Reporter:
+    """Prints problems, repairs them if asked to, and counts them."""
 
     json: bool
     repair: Repair | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
-    def tell(self, findings: Iterable[Finding]) -> None:
-        """Name each finding, after it is mended if it is to be."""
-        for part in in_parts(findings, PART if self.repair else 1):
+    def report(self, problems: Iterable[Problem]) -> None:
+        """Print each problem, after its repair if there is one."""
+        for part in in_parts(problems, REPAIR_BATCH if self.repair else 1):
             if self.repair:
-                self.repair.mend(part)
-            for finding in part:
-                self.counts[finding.kind] += 1
-                terminal.interject(self._line(finding))
+                self.repair.repair(part)
+            for problem in part:
+                self.counts[problem.kind] += 1
+                terminal.interject(self._line(problem))
 
-    def _line(self, finding: Finding) -> str:
-        mending = KINDS[finding.kind]
+    def _line(self, problem: Problem) -> str:
+        repair = KINDS[problem.kind]
         if self.json:
-            facts = {"kind": finding.kind, "path": finding.path, "what": finding.what}
-            return json.dumps({**facts, "repair": mending, "repaired": self.repair is not None})
-        done = f"repaired: {mending}" if self.repair else f"--repair: {mending}"
-        return printable(f"{finding.kind:<10}  {finding.path}: {finding.what} ({done})")
+            facts = {"kind": problem.kind, "path": problem.path, "what": problem.what}
+            return json.dumps({**facts, "repair": repair, "repaired": self.repair is not None})
+        done = f"repaired: {repair}" if self.repair else f"--repair: {repair}"
+        return printable(f"{problem.kind:<10}  {problem.path}: {problem.what} ({done})")
 
     def sum_up(self, counted: Facts, harmless: Counter[str]) -> str:
-        """The last line: what was looked at, and what came of it."""
+        """Return the last line: what was checked, and the result."""
         problems = self.counts.total()
         if self.json:
             repaired = problems if self.repair else 0
             return json.dumps({**counted, "problems": problems, "repaired": repaired, "harmless": dict(+harmless)})
-        told = ", ".join(f"{what} ({count:,})" for what, count in (+harmless).items())
-        read = ", ".join(many(counted[f"{noun}s"], noun) for noun in ("host", "record", "refusal"))
+        ignored = ", ".join(f"{what} ({count:,})" for what, count in (+harmless).items())
+        read = ", ".join(many(count, name.removesuffix("s").replace("_", " ")) for name, count in counted.items())
         by_kind = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.most_common())
         verb = "repaired" if self.repair else "found"
-        found = f"{many(problems, 'problem')} {verb} ({by_kind})" if problems else "sound"
-        return "\n".join([*([f"harmless: {told}"] if told else []), f"{found}; {read} looked at"])
+        found = f"{many(problems, 'problem')} {verb} ({by_kind})" if problems else "no problems"
+        return "\n".join([*([f"harmless: {ignored}"] if ignored else []), f"{found}; {read} checked"])
 
 
 def commands(add: Add) -> None:
     """Add `crawler check`."""
     made = add("check", run, "crawler check /mnt/shared/crawl --repair")
-    made.add_argument("--repair", action="store_true", help="mend what is found, while no machine is at work")
-    made.add_argument("--json", action="store_true", help="for scripts: a line for each finding, then a summary")
+    made.add_argument("--repair", action="store_true", help="repair the problems; no machine may be working")
+    made.add_argument("--json", action="store_true", help="one line of JSON per problem, then a summary")
 
 
 def run(options: argparse.Namespace) -> int:
     """`crawler check`."""
-    store = open_to_write(options.store) if options.repair else open_store(options.store)
+    writer = open_to_write(options.store) if options.repair else None
+    store = writer or open_store(options.store)
     settings = store.settings()
-    is_whole = not rehydrate.is_needed(store, settings)
-    if not options.repair:
-        teller = Teller(options.json)
-        _check(look(store, settings), is_whole, teller)
-        return errors.FOUND if teller.counts else errors.OVER
-    with alone(store, settings) as scene:
-        _check(scene, is_whole, Teller(options.json, Repair(store, settings)))
+    has_frontier = not rehydrate.is_needed(store, settings)
+    if writer is None:
+        reporter = Reporter(options.json)
+        _check(look(store, settings), has_frontier, reporter)
+        return errors.FOUND if reporter.counts else errors.OVER
+    with alone(writer, settings) as scene:
+        _check(scene, has_frontier, Reporter(options.json, Repair(writer, settings)))
         folded = fold(store.files, scene.clock)
         if folded:
-            say(f"the counters of {many(folded, 'worker')} that ended long ago are in one file now", sys.stderr)
+            say(f"merged the counters of {many(folded, 'worker')} that ended long ago", sys.stderr)
     return errors.OVER
 
 
-def _check(scene: Scene, is_whole: bool, teller: Teller) -> None:
-    if scene.alive and not teller.json:
-        say("machines are at work here: what seems wrong is looked at again before it is named", sys.stderr)
-    check = Check(scene, is_whole, teller.repair is None and scene.files.get(LOCK) is not None)
+def _check(scene: Scene, has_frontier: bool, reporter: Reporter) -> None:
+    if scene.alive and not reporter.json:
+        say("machines are working here: problems are checked again before they are reported", sys.stderr)
+    check = Check(scene, has_frontier, reporter.repair is None and scene.files.get(LOCK) is not None)
     sums = totals(read_counters(scene.files))
     about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["reasons"]).total()
-    teller.tell(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
-    teller.tell(check.of_links())
+    reporter.report(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
+    reporter.report(check.of_links())
     ended = sum(heartbeat.mark == END for heartbeat in filter(None, map(Heartbeat.of, scene.files.names("workers"))))
-    if ended > MANY and not teller.repair:
-        scene.harmless["files of workers that have ended (--repair makes one of them)"] = ended
-    say(teller.sum_up(check.counted(), scene.harmless))
+    if ended > MAX_ENDED and not reporter.repair:
+        scene.harmless["files of workers that have ended (--repair merges them)"] = ended
+    say(reporter.sum_up(check.counted(), scene.harmless))

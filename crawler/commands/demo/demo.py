@@ -1,4 +1,4 @@
-"""The demo: an embedded web on loopback, crawled for real, and proved complete by comparing."""
+"""`crawler demo`: crawl a generated web on loopback, and compare the store with it page by page."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def commands(add: Add) -> None:
         nargs="?",
         default=Path("demo/store"),
         metavar="STORE",
-        help="made anew (default demo/store)",
+        help="replaced if it exists (default demo/store)",
     )
     parser.add_argument("--hosts", type=whole, default=300, metavar="N", help="hosts in the web (default 300)")
     parser.add_argument("--pages", type=whole, default=4000, metavar="N", help="pages in the web (default 4000)")
     parser.add_argument("-j", "--workers", type=WHOLE, default=4, metavar="N", help="processes (default 4)")
     parser.add_argument(
-        "--serve", metavar="[ADDR:]PORT", help="only serve the web, until Ctrl-C: crawl it with --connect-to"
+        "--serve", metavar="[ADDR:]PORT", help="only serve the web until Ctrl-C; crawl it with --connect-to"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """`crawler demo`."""
-    from crawler.commands.demo.web import DemoWeb  # here and below: no other command needs to load the web
+    from crawler.commands.demo.web import DemoWeb  # here and below: other commands need not load it
 
     web = DemoWeb(hosts=options.hosts, pages=options.pages, seed=SEED)
     if options.serve:
@@ -58,11 +58,11 @@ def _serve(web: DemoWeb, where: str) -> int:
 
     address, _, port = where.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--serve {where}: write PORT or ADDR:PORT, such as 8000")
+        raise UsageError(f"--serve {where}: use PORT or ADDR:PORT, such as 8000")
     try:
         with serve(web, (address or "127.0.0.1", int(port))) as server:
             print(
-                f"serving {len(web.expected().pages)} pages on port {server.port}; begin at {web.seeds()[0]}",
+                f"serving {len(web.expected().pages)} pages on port {server.port}; start at {web.seeds()[0]}",
                 flush=True,
             )
             while True:
@@ -76,7 +76,7 @@ def _serve(web: DemoWeb, where: str) -> int:
 def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
     from crawler.commands.demo.server import serve
 
-    _make_room(store)
+    _remove_old(store)
     log = store.parent / f"{store.name}.log"
     log.unlink(missing_ok=True)
     with serve(web, ("127.0.0.1", 0), log=str(log), process=True) as server:
@@ -99,16 +99,16 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
     return _prove(web, store, log) if code == errors.OVER else code
 
 
-def _make_room(store: Path) -> None:
-    """Remove an earlier demo's store, and nothing else."""
+def _remove_old(store: Path) -> None:
+    """Remove the store of an earlier demo, and nothing else."""
     if store.exists() and (not store.is_dir() or any(store.iterdir())):
         if not store.is_dir() or AGENT not in _read(store / "crawl.yaml"):
-            raise UsageError(f"{store} is there already and no store of the demo; name a new folder")
+            raise UsageError(f"{store} exists and is not a store of the demo; choose a new folder")
         shutil.rmtree(store)
     try:
         store.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{store.parent} cannot be made ({error.strerror}); name another folder") from error
+        raise UsageError(f"{store.parent} cannot be made ({error.strerror}); choose another folder") from error
 
 
 def _read(path: Path) -> str:
@@ -116,25 +116,25 @@ def _read(path: Path) -> str:
 
 
 def _prove(web: DemoWeb, store: Path, log: Path) -> int:
-    """Compare the store with the web's own description, and the server's log with good manners."""
+    """Compare the store with what the web expects, and check the server's log for repeated requests."""
     from crawler.commands.demo.expected import compare
-    from crawler.commands.demo.server import asked_twice, read_log
+    from crawler.commands.demo.server import read_log, requested_twice
 
     expected = web.expected()
     differences = compare(expected, store)
-    twice = asked_twice(read_log(log))
+    twice = requested_twice(read_log(log))
     for line in [
         *differences[:20],
-        *(f"asked {times} times: {url}" for url, times in list(twice.items())[:20]),
+        *(f"requested {times} times: {url}" for url, times in list(twice.items())[:20]),
     ]:
         print(printable(line))
     if differences or twice:
-        print(f"{len(differences)} differences, {len(twice)} pages asked more than once")
+        print(f"{len(differences)} differences, {len(twice)} pages requested more than once")
         return errors.BUG
     print(
         f"every page is there: {len(expected.pages):,} pages, {len(expected.redirects):,} redirects and "
-        f"{len(expected.refused):,} refusals compared one by one, none asked twice"
+        f"{len(expected.failures):,} failure records compared one by one, none requested twice"
     )
     root = printable(str(store))
-    print(f"look around: crawler status {root}; ls {root}/htmls | head; grep -rl яблони {root}/htmls | head -3")
+    print(f"next: crawler status {root}; ls {root}/htmls | head; grep -rl яблони {root}/htmls | head -3")
     return errors.OVER

@@ -1,4 +1,4 @@
-"""What a whole crawl of the embedded web must leave behind, and how a store differs from it."""
+"""What a complete crawl of a demo web must store, and how a store differs from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Found = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What the kept text and record of a page must have; `end` stands in its last line."""
+    """What the stored text and record of a page must contain; `end` is in its last line."""
 
     title: str
     word: str
@@ -25,43 +25,43 @@ class Fact:
 
 @dataclass(slots=True)
 class Expected:
-    """The pages with their facts, the redirects with their targets, the refusals with their reasons."""
+    """Pages with their facts, redirects with their targets, failure records with their reasons."""
 
     pages: dict[str, Fact] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many URLs must be settled."""
-        return len(self.pages) + len(self.redirects) + len(self.refused)
+        """Return how many URLs must be done."""
+        return len(self.pages) + len(self.redirects) + len(self.failures)
 
 
 def compare(expected: Expected, root: Path | str) -> list[str]:
-    """How a store differs from what it must contain, a line each; empty when every page is there."""
+    """Return how a store differs from what it must contain, one line each."""
     root = Path(root)
     differences: list[str] = []
     records = _read(root / "links", differences)
-    refusals = _read(root / "errs", differences)
+    failures = _read(root / "errs", differences)
     differences += _differ("record", {*expected.pages, *expected.redirects}, records)
-    differences += _differ("refusal", {*expected.refused}, refusals)
+    differences += _differ("failure record", {*expected.failures}, failures)
     for url in records.keys() & expected.pages.keys():
-        differences += _judge_page(url, expected.pages[url], records[url], root)
+        differences += _compare_page(url, expected.pages[url], records[url], root)
     for url in records.keys() & expected.redirects.keys():
-        differences += _judge_links(url, (expected.redirects[url],), records[url])
-    for url in refusals.keys() & expected.refused.keys():
-        reason = str(refusals[url].get("reason"))
-        if reason != expected.refused[url]:
-            differences.append(f"wrong reason: {url} is {reason}, not {expected.refused[url]}")
+        differences += _compare_links(url, (expected.redirects[url],), records[url])
+    for url in failures.keys() & expected.failures.keys():
+        reason = str(failures[url].get("reason"))
+        if reason != expected.failures[url]:
+            differences.append(f"wrong reason: {url} is {reason}, not {expected.failures[url]}")
     return sorted(differences + _stray_htmls(expected, root))
 
 
 def place(url: str) -> str:
-    """`<host>/<key>`: worked out here again, so that a mistake in the crawler's own cannot hide itself."""
+    """Return `<host>/<key>`, computed independently of the crawler's own code."""
     return f"{url.split('/')[2]}/{sha224(url.encode()).hexdigest()[:24]}"
 
 
 def _names(folder: Path) -> Iterator[str]:
-    # Temporary names start with a dot: what a killed worker left of them is not yet part of the store.
+    # Temporary names start with a dot, and are not part of the store.
     files = (path for path in folder.glob("*/*") if not path.name.startswith("."))
     return (f"{path.parent.name}/{path.name}" for path in files)
 
@@ -86,22 +86,22 @@ def _differ(noun: str, wanted: set[str], found: Found) -> list[str]:
     return missing + [f"unexpected {noun}: {url}" for url in found.keys() - wanted]
 
 
-def _judge_page(url: str, fact: Fact, record: dict[str, Any], root: Path) -> list[str]:
-    faults = _judge_links(url, fact.links, record)
+def _compare_page(url: str, fact: Fact, record: dict[str, Any], root: Path) -> list[str]:
+    faults = _compare_links(url, fact.links, record)
     if record.get("title") != fact.title:
         faults.append(f"wrong title: {url} is {record.get('title')!r}, not {fact.title!r}")
     try:
         text = (root / "htmls" / place(url)).read_bytes().decode("utf-8", "replace")
     except FileNotFoundError:
-        return [*faults, f"without html: {url}"]
+        return [*faults, f"no html: {url}"]
     if fact.word not in text or fact.text not in text:
         faults.append(f"wrong text: {url}")
     if fact.end not in text:
-        faults.append(f"half html: {url}")
+        faults.append(f"truncated html: {url}")
     return faults
 
 
-def _judge_links(url: str, links: tuple[str, ...], record: dict[str, Any]) -> list[str]:
+def _compare_links(url: str, links: tuple[str, ...], record: dict[str, Any]) -> list[str]:
     return [f"lost link: {url} does not name {link}" for link in {*links} - {*record.get("links", [])}]
 
 

@@ -77,7 +77,7 @@ CHARSETS = {
     "utf-16": ("russian", "utf-16"),
 }
 
-# What no crawler should ask for: links in comments and scripts, and schemes that are not the web's.
+# What no crawler should request: links in comments and scripts, and schemes that are not the web's.
 DECOYS = """<!-- <a href="/ghost">a comment</a> --><script>var a = "<a href='/ghost'>a script</a>";</script>
 <a href="mailto:someone@mail.example">write</a> <a href="javascript:void(0)">open</a> <a href="#top">top</a>
 """
@@ -85,27 +85,27 @@ DECOYS = """<!-- <a href="/ghost">a comment</a> --><script>var a = "<a href='/gh
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What one URL of a web is; `links` are in the one spelling, and a redirect has one: where it points."""
+    """What one URL of a web is; `links` are normalized, and a redirect has one: its target."""
 
     links: tuple[str, ...] = ()
     status: int = 200
     type: str = HTML
     charset: str = "utf-8"
-    label: str = "header"  # who names the charset: header, meta, or nobody ("")
-    shape: str = ""  # base, refresh, frame: a page whose links are found in an unusual way
+    label: str = "header"  # where the charset is declared: header, meta, or nowhere ("")
+    shape: str = ""  # base, refresh, frame: a page with unusual links
     delay: float = 0.0
-    flaky: bool = False  # 503 when first asked, fine afterwards
+    flaky: bool = False  # 503 at the first request, fine afterwards
 
 
 @lru_cache
 def paragraphs(language: str) -> tuple[str, ...]:
-    """A stock of paragraphs from which all pages of a language are cut."""
+    """Return the paragraphs of which all pages of a language are made."""
     rng = Random(language)
     return tuple(" ".join(rng.choices(SENTENCES[language], k=6)) for _ in range(48))
 
 
 def fact(url: str, leaf: Leaf) -> Fact:
-    """What must be found of a page: its title, its own word, its first paragraph, its end."""
+    """Return what must be stored of a page: its title, its own word, its first paragraph, its end."""
     language = CHARSETS[leaf.charset][0]
     word = "w" + sha256(url.encode()).hexdigest()[:14]
     stock = paragraphs(language)
@@ -115,7 +115,7 @@ def fact(url: str, leaf: Leaf) -> Fact:
 
 
 def dress(url: str, leaf: Leaf) -> bytes:
-    """The page's bytes, in its charset."""
+    """Return the page's bytes, in its charset."""
     known = fact(url, leaf)
     text = f"""<!doctype html>
 <html><head>{_meta(leaf)}<title>{escape(known.title)}</title>{_head(leaf)}</head>
@@ -150,7 +150,7 @@ def _prose(url: str, leaf: Leaf) -> str:
 
 
 def _list(url: str, leaf: Leaf) -> str:
-    # Against its base, all that is near is written relative: who resolves it against the page goes astray.
+    # Relative to its base: a crawler that resolves it against the page gets a wrong URL.
     home = url[: url.index("/", 7) + 1]
     hrefs = [escape(_relative(link, home)) if leaf.shape == "base" else href(link, url) for link in leaf.links]
     items = [_item(link, number) for number, link in enumerate(hrefs)]
@@ -168,7 +168,7 @@ def _item(link: str, number: int) -> str:
 
 
 def href(target: str, base: str) -> str:
-    """A link to `target` as a page at `base` may write it, escaped for an attribute."""
+    """Return a link to `target` as a page at `base` may write it, escaped for an attribute."""
     lot = crc32(f"{base} {target}".encode())
     text = escape(WAYS[lot % len(WAYS)](target, base))
     if lot & 0x10000:
@@ -177,13 +177,13 @@ def href(target: str, base: str) -> str:
 
 
 def halves(url: str) -> tuple[str, str]:
-    """The host and the path (with its query) of a URL in the one spelling."""
+    """Return the host and the path (with its query) of a normalized URL."""
     host, _, path = url[len("http://") :].partition("/")
     return host, "/" + path
 
 
 def rooted(target: str, base: str) -> str:
-    """A link without its scheme, and without its host where that is the page's own."""
+    """Return a link without its scheme, and without its host if that is the page's own."""
     host, path = halves(target)
     return path if host == halves(base)[0] else f"//{host}{path}"
 

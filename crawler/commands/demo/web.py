@@ -1,4 +1,4 @@
-"""The embedded web: many hosts with pages made on the fly, and what a whole crawl of them must contain."""
+"""The demo webs: many hosts with generated pages, and what a complete crawl of them must contain."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from zlib import crc32
 
 from crawler.commands.demo.expected import Expected, compare
 from crawler.commands.demo.pages import CHARSETS, HTML, Leaf, dress, fact, halves, rooted
+from crawler.commands.http_server import Reply
 
-__all__ = ["Answer", "DemoWeb", "Expected", "FlatWeb", "Leaf", "Site", "TreeWeb", "Web", "compare"]
+__all__ = ["DemoWeb", "Expected", "FlatWeb", "Leaf", "Site", "TreeWeb", "Web", "WebReply", "compare"]
 
 ROBOTS = "/robots.txt"
 MOVED_ROBOTS = "/rules/robots.txt"
@@ -19,60 +20,57 @@ CLOSED = "/private/"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the server sends; `squeeze` lets it send gzip to a client that accepts it."""
+class WebReply(Reply):
+    """A reply after a delay in seconds; with `compress`, gzip is used if the client accepts it."""
 
-    status: int
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
     delay: float = 0.0
-    squeeze: bool = False
+    compress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A host's manners: its robots.txt (None: there is none), and whether that has moved to another path."""
+    """A host: its robots.txt (or None), whether that is redirected to another path, and its charset."""
 
     robots: str | None = None
     moved: bool = False
     charset: str = "utf-8"
 
     def closed(self, path: str) -> bool:
-        """Whether robots.txt keeps crawlers away from this path."""
+        """Return whether robots.txt disallows this path."""
         return CLOSED in (self.robots or "") and path.startswith(CLOSED)
 
 
 class Web(ABC):
-    """A web is where it starts and what each URL is; answers and what to expect follow from these."""
+    """A web: its seeds and what each URL is; replies and expectations follow from these."""
 
     def __init__(self) -> None:
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
 
     @abstractmethod
     def seeds(self) -> list[str]:
-        """Where a crawl of all of it starts."""
+        """Return the URLs from which all others can be reached."""
 
     @abstractmethod
     def leaf(self, url: str) -> Leaf | None:
-        """What a URL in the one spelling is; None when there is nothing."""
+        """Return what a normalized URL is, or None."""
 
     def site(self, host: str) -> Site:
-        """A host's manners; without robots.txt unless the web says otherwise."""
+        """Return a host; without robots.txt unless the web says otherwise."""
         return Site()
 
-    def answer(self, host: str, path: str) -> Answer:
-        """What the server says when asked; only a flaky URL's answer depends on what was asked before."""
+    def reply(self, host: str, path: str) -> WebReply:
+        """Return the reply to a request; only that of a flaky URL depends on earlier requests."""
         url = f"http://{host}{path}"
         if path in (ROBOTS, MOVED_ROBOTS):
-            return _answer_robots(self.site(host), path)
+            return _reply_robots(self.site(host), path)
         leaf = self.leaf(url)
-        if leaf and leaf.flaky and url not in self._asked:
-            self._asked.add(url)
-            return Answer(503, (("Retry-After", "1"),), b"busy")
-        return _answer(url, leaf or Leaf(status=404))
+        if leaf and leaf.flaky and url not in self._requested:
+            self._requested.add(url)
+            return WebReply(503, (("Retry-After", "1"),), b"busy")
+        return _reply(url, leaf or Leaf(status=404))
 
     def expected(self, depth: int | None = None) -> Expected:
-        """What a crawl must contain, found by walking the leaves: no HTML is parsed for it."""
+        """Return what a crawl must contain, found without parsing HTML."""
         found = Expected()
         seen: set[str] = set()
         queue: deque[tuple[str, int, tuple[str, ...]]] = deque((url, 0, ()) for url in self.seeds())
@@ -81,66 +79,66 @@ class Web(ABC):
             if url in seen or (depth is not None and level > depth):
                 continue
             seen.add(url)
-            for link in self._settle(url, found, way):
-                # A redirect's target is no deeper than the redirect, so it is walked before its generation.
+            for link in self._add_expected(url, found, way):
+                # A redirect's target is no deeper than the redirect.
                 redirected = url in found.redirects
                 queue.appendleft((link, level, (*way, url))) if redirected else queue.append((link, level + 1, ()))
         return found
 
-    def _settle(self, url: str, found: Expected, way: tuple[str, ...]) -> tuple[str, ...]:
-        """Note what becomes of a URL, to which these redirects have led, and give its links."""
+    def _add_expected(self, url: str, found: Expected, way: tuple[str, ...]) -> tuple[str, ...]:
+        """Add a URL, to which these redirects have led, and return its links."""
         host, path = halves(url)
         leaf = self.leaf(url) or Leaf(status=404)
         if self.site(host).closed(path):
-            found.refused[url] = "robots"
+            found.failures[url] = "robots"
         elif 300 <= leaf.status < 400 and leaf.links[0] in (*way, url):
-            found.refused[url] = "redirect-loop"
+            found.failures[url] = "redirect-loop"
         elif 300 <= leaf.status < 400:
             found.redirects[url] = leaf.links[0]
             return leaf.links
         elif leaf.status != 200 or leaf.type != HTML:
-            found.refused[url] = "wrong-type" if leaf.status == 200 else f"http-{leaf.status}"
+            found.failures[url] = "wrong-type" if leaf.status == 200 else f"http-{leaf.status}"
         else:
             found.pages[url] = fact(url, leaf)
             return leaf.links
         return ()
 
 
-def _answer(url: str, leaf: Leaf) -> Answer:
+def _reply(url: str, leaf: Leaf) -> WebReply:
     tag = crc32(url.encode())
     charset = "; charset=" + leaf.charset if leaf.type == HTML and leaf.label == "header" else ""
     headers = [("Content-Type", leaf.type + charset)]
     if 300 <= leaf.status < 400:
         headers.append(("Location", rooted(leaf.links[0], url) if tag % 2 else leaf.links[0]))
     if leaf.status != 200:
-        return Answer(leaf.status, tuple(headers), f"<title>{leaf.status}</title>".encode(), leaf.delay)
+        return WebReply(leaf.status, tuple(headers), f"<title>{leaf.status}</title>".encode(), delay=leaf.delay)
     if leaf.type != HTML:
-        return Answer(200, tuple(headers), bytes(range(256)) * 16, leaf.delay)
+        return WebReply(200, tuple(headers), bytes(range(256)) * 16, delay=leaf.delay)
     headers.append(("ETag", f'"{tag:08x}"'))
-    return Answer(200, tuple(headers), dress(url, leaf), leaf.delay, squeeze=tag % 3 == 0)
+    return WebReply(200, tuple(headers), dress(url, leaf), delay=leaf.delay, compress=tag % 3 == 0)
 
 
-def _answer_robots(site: Site, path: str) -> Answer:
+def _reply_robots(site: Site, path: str) -> WebReply:
     if site.robots is None or (path == MOVED_ROBOTS and not site.moved):
-        return Answer(404, (("Content-Type", "text/plain"),), b"none")
+        return WebReply(404, (("Content-Type", "text/plain"),), b"none")
     if site.moved and path == ROBOTS:
-        return Answer(301, (("Location", MOVED_ROBOTS),))
-    return Answer(200, (("Content-Type", "text/plain"),), site.robots.encode())
+        return WebReply(301, (("Location", MOVED_ROBOTS),))
+    return WebReply(200, (("Content-Type", "text/plain"),), site.robots.encode())
 
 
 class TreeWeb(Web):
-    """Each page is linked from exactly one other, so that a lost link cannot hide."""
+    """Each page is linked from exactly one other, so that no lost link goes unnoticed."""
 
     def __init__(self, hosts: int = 1, fanout: int = 4, depth: int = 5, delay: float = 0.0) -> None:
         super().__init__()
         self.hosts, self.fanout, self.depth, self.delay = hosts, fanout, depth, delay
 
     def seeds(self) -> list[str]:
-        """The root."""
+        """Return the root."""
         return [self._url("/")]
 
     def leaf(self, url: str) -> Leaf | None:
-        """A node's path says where in the tree it is: /0/3 is the first child's fourth child."""
+        """Return a node; its path says where it is: /0/3 is the first child's fourth child."""
         path = halves(url)[1]
         steps = path.strip("/").split("/") if path != "/" else []
         sound = all(step.isdigit() and int(step) < self.fanout for step in steps)
@@ -162,11 +160,11 @@ class FlatWeb(Web):
         self.hosts, self.pages, self.delay = hosts, pages, delay
 
     def seeds(self) -> list[str]:
-        """The first index page."""
+        """Return the first index page."""
         return ["http://index.example/0"]
 
     def leaf(self, url: str) -> Leaf | None:
-        """An index page names fifty hosts and the next index page; a host's pages form a tree of tens."""
+        """Return an index page, with fifty hosts and the next index page, or a page in a host's tree of tens."""
         host, path = halves(url)
         kind, _, rest = host.removesuffix(".example").partition("-")
         number = int(path[1:] or 0) if path[1:].isdigit() or path == "/" else -1
@@ -180,7 +178,7 @@ class FlatWeb(Web):
         return Leaf(tuple(f"http://{host}/{child}" for child in below), delay=self.delay)
 
 
-NOUNS = ("garden", "harbour", "library", "museum", "bakery", "orchard", "station", "theatre", "bücher",
+HOST_NAMES = ("garden", "harbour", "library", "museum", "bakery", "orchard", "station", "theatre", "bücher",
          "mill")  # fmt: skip
 PATHS = ("/page-{}.html", "/topic/{}/", "/a/b/c/{}.html", "/list?page={}&sort=name", "/caf%C3%A9/{}",
          "/Notes/{}.HTML", "/find?q=red%20rose&n={}")  # fmt: skip
@@ -189,14 +187,14 @@ KEEP_OUT = f"{OTHERS}User-agent: *\nDisallow: {CLOSED}\n"
 
 
 class DemoWeb(Web):
-    """Hosts of very different sizes, with the real web's detours, dead ends, odd charsets, closed corners."""
+    """Hosts of very different sizes, with redirects, dead links, unusual charsets and disallowed paths."""
 
     def __init__(self, hosts: int = 300, pages: int = 4000, seed: int = 1) -> None:
         super().__init__()
         self._rng = Random(seed)
         whole = sum(1 / rank for rank in range(1, hosts + 1))
         sizes = [max(1, round(pages / whole / rank)) for rank in range(1, hosts + 1)]
-        names = [f"{NOUNS[i % len(NOUNS)]}-{i:03d}.example".encode("idna").decode() for i in range(hosts)]
+        names = [f"{HOST_NAMES[i % len(HOST_NAMES)]}-{i:03d}.example".encode("idna").decode() for i in range(hosts)]
         self._sites = {name: self._draw_site(i, sizes[i]) for i, name in enumerate(names)}
         self._pages = {name: self._draw_paths(name, size) for name, size in zip(names, sizes, strict=True)}
         self._links: dict[str, list[str]] = {url: [] for urls in self._pages.values() for url in urls}
@@ -207,15 +205,15 @@ class DemoWeb(Web):
         self._leaves |= {url: self._draw_leaf(url) for url in self._links}
 
     def seeds(self) -> list[str]:
-        """The largest host's home, from which all is reached."""
+        """Return the largest host's home page."""
         return [next(iter(self._links))]
 
     def leaf(self, url: str) -> Leaf | None:
-        """What was drawn for this URL."""
+        """Return what was drawn for this URL."""
         return self._leaves.get(url)
 
     def site(self, host: str) -> Site:
-        """The manners drawn for this host."""
+        """Return what was drawn for this host."""
         return self._sites.get(host, Site())
 
     def _draw_site(self, number: int, size: int) -> Site:
@@ -238,7 +236,7 @@ class DemoWeb(Web):
                 self._link(urls[(number - 1) // 5], urls[number])
 
     def _link(self, page: str, target: str) -> None:
-        """Link two pages; now and then by way of up to three redirects, which are then the only way."""
+        """Link two pages, sometimes only through up to three redirects."""
         for _ in range(self._rng.choice((1, 1, 2, 3)) if self._rng.random() < 0.04 else 0):
             detour = f"http://{halves(page)[0]}/go/{len(self._leaves)}"
             self._leaves[detour] = Leaf((target,), status=self._rng.choice((301, 302, 307, 308)))
@@ -246,7 +244,7 @@ class DemoWeb(Web):
         self._links[page].append(target)
 
     def _mix(self, names: list[str]) -> None:
-        """Add links that nothing depends on: within hosts, and between them."""
+        """Add redundant links, within hosts and between them."""
         for name in names:
             for url in self._pages[name]:
                 near = self._rng.choices(self._pages[name], k=self._rng.randrange(5))
@@ -255,7 +253,7 @@ class DemoWeb(Web):
                 self._links[url] += [link for link in near + far if link != url]
 
     def _add_trouble(self, names: list[str]) -> None:
-        """Add dead ends: what is gone, closed, not a page; and, once each, a failing page and a circle."""
+        """Add URLs that are gone, disallowed or not pages; and once each, a failing page and a redirect loop."""
         for number, url in enumerate(self._links):
             # The first pages have one of each kind, so that even a small web has them all.
             kind = number if number < len(TROUBLES) else self._rng.randrange(len(TROUBLES) * 8)

@@ -1,4 +1,4 @@
-"""What one machine can find out about a mount: races between threads, listings, odd names, replaced files."""
+"""The tests of a mount that one machine can run: races between threads, listings, unusual names, replaced files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 
-from crawler.commands.doctor.kinds import ANOTHER, OK, SLOW, UNFIT, Finding, Mount
+from crawler.commands.doctor.kinds import OK, SLOW, UNFIT, USE_ANOTHER, Finding, Mount
 from crawler.errors import StoreError
 from crawler.store.mount import Files
 
-THREADS = 8
-ROUNDS, SECONDS = 100, 1.0  # of a race: whichever comes first
-AT_ONCE = 2  # seconds: a listing that is right within a pulse is right
-PATIENCE = 30  # seconds: what is not seen for so long makes the living look dead
-BLINK = 1  # seconds that a file may be missing while it is replaced
-NAMES = ("a.example:8080", "017@free", "0123abcd@7.end", "x" * 200)  # as hosts, shards and workers have them
+RACE_THREADS = 8
+RACE_ROUNDS, RACE_SECONDS = 100, 1.0  # whichever comes first
+GOOD_DELAY = 2  # seconds: a listing that is right after one heartbeat is good
+MAX_DELAY = 30  # seconds: with a longer one, live machines look dead
+MAX_GAP = 1  # seconds that a file may be missing while it is replaced
+UNUSUAL_NAMES = ("a.example:8080", "017@free", "0123abcd@7.end", "x" * 200)  # of hosts, shards and workers
 
 
 def races(files: Files, folder: str, mount: Mount) -> Iterator[Finding]:
-    """Exclusive create, mkdir and rename: each name has one winner."""
+    """Test that exclusive create, mkdir and rename have one winner per name."""
     for promise in ("create", "mkdir", "rename"):
         home = f"{folder}-{promise}"
         files.make(home)
@@ -30,80 +30,80 @@ def races(files: Files, folder: str, mount: Mount) -> Iterator[Finding]:
 
 
 def _race(files: Files, folder: str, promise: str) -> tuple[int, int]:
-    """Rounds, and those of them that did not have one winner."""
-    barrier = Barrier(THREADS)
+    """Return the number of rounds, and of those without exactly one winner."""
+    barrier = Barrier(RACE_THREADS)
 
     def attempt(name: str, thread: int) -> bool:
-        barrier.wait(PATIENCE)
+        barrier.wait(MAX_DELAY)
         if promise == "rename":
             return files.claim(f"{name}@free", f"{name}@{thread}")
         return files.create(name) if promise == "create" else files.make(name)
 
     rounds = bad = 0
-    limit = time.monotonic() + SECONDS
-    with ThreadPoolExecutor(THREADS) as pool:
-        while not rounds or (rounds < ROUNDS and time.monotonic() < limit):
+    limit = time.monotonic() + RACE_SECONDS
+    with ThreadPoolExecutor(RACE_THREADS) as pool:
+        while not rounds or (rounds < RACE_ROUNDS and time.monotonic() < limit):
             name = f"{folder}/{rounds}"
             if promise == "rename":
                 files.create(f"{name}@free")
-            won = list(pool.map(attempt, [name] * THREADS, range(THREADS)))
+            won = list(pool.map(attempt, [name] * RACE_THREADS, range(RACE_THREADS)))
             rounds += 1
             bad += sum(won) != 1
     return rounds, bad + _wrong_names(files, folder, promise, rounds)
 
 
 def _wrong_names(files: Files, folder: str, promise: str, rounds: int) -> int:
-    """Names that should be gone, or that should be there: a rename leaves one name, not two."""
+    """Return the number of names too many or too few: a rename leaves one name, not two."""
     numbers = [name.partition("@")[0] for name in fresh_names(files, folder)]
     return len(set(map(str, range(rounds))) ^ set(numbers)) + len(numbers) - len(set(numbers))
 
 
 def _judge(promise: str, rounds: int, bad: int, mount: Mount) -> Finding:
     if bad:
-        seen = f"not one winner among {THREADS} threads in {bad} of {rounds} rounds"
+        seen = f"no single winner among {RACE_THREADS} threads in {bad} of {rounds} rounds"
         return Finding(promise, UNFIT, seen, mount.against_races())
-    return Finding(promise, OK, f"one winner among {THREADS} threads, {rounds} rounds")
+    return Finding(promise, OK, f"one winner among {RACE_THREADS} threads, {rounds} rounds")
 
 
 def names(files: Files, folder: str) -> Iterator[Finding]:
-    """Names keep their spelling, whatever of ours is in them."""
+    """Test that unusual names are kept as they are."""
     files.make(folder)
-    strange = []
-    for name in NAMES:
+    broken = []
+    for name in UNUSUAL_NAMES:
         try:
             files.create(f"{folder}/{name}")
         except StoreError:
-            strange.append(name)
+            broken.append(name)
     files.freshen(folder)
-    strange += sorted(set(NAMES) - set(files.names(folder)) - set(strange))
-    if strange:
-        yield Finding("names", UNFIT, f"a file cannot be named {strange[0]}", ANOTHER)
+    broken += sorted(set(UNUSUAL_NAMES) - set(files.names(folder)) - set(broken))
+    if broken:
+        yield Finding("names", UNFIT, f"a file cannot be named {broken[0]}", USE_ANOTHER)
     else:
-        yield Finding("names", OK, "colons, @ and 200 letters are kept")
+        yield Finding("names", OK, "colons, @ and 200 characters work")
 
 
 def listing(files: Files, folder: str, mount: Mount) -> Iterator[Finding]:
-    """A listing shows new names and no removed ones, once it was freshened."""
+    """Test that a fresh listing shows new names and no removed ones."""
     files.make(folder)
     files.names(folder)
     for number in range(40):
         files.create(f"{folder}/{number}")
     for number in range(20):
         files.drop(f"{folder}/{number}")
-    files.settle([folder])
+    files.sync([folder])
     right = {str(number) for number in range(20, 40)}
-    seconds = wait_until(lambda: set(fresh_names(files, folder)) == right, PATIENCE)
-    yield judge_delay("listing", seconds, "own names, new and removed,", mount.against_stale())
+    seconds = wait_until(lambda: set(fresh_names(files, folder)) == right, MAX_DELAY)
+    yield judge_delay("listing", seconds, "our own new and removed names", mount.against_stale())
 
 
 def fresh_names(files: Files, folder: str) -> list[str]:
-    """A folder's names after `freshen`, as the crawl asks for them."""
+    """Return a folder's names after `freshen`, as a crawl lists them."""
     files.freshen(folder)
     return files.names(folder)
 
 
 def wait_until(happened: Callable[[], bool], seconds: float) -> float | None:
-    """How long it took until something was true; None if it did not within the time."""
+    """Wait until something is true, and return how long it took; None after a timeout."""
     began = time.monotonic()
     while True:
         tried = time.monotonic() - began
@@ -115,59 +115,61 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> float | None:
 
 
 def judge_delay(promise: str, seconds: float | None, what: str, advice: str) -> Finding:
-    """Within a pulse is well; longer than a worker's patience is unfit."""
+    """Return the finding for a delay in seconds, None being too long."""
     if seconds is None:
-        return Finding(promise, UNFIT, f"{what} are not seen within {PATIENCE} s", advice)
-    if seconds > AT_ONCE:
-        return Finding(promise, SLOW, f"{what} are seen after {seconds:.1f} s", advice)
-    return Finding(promise, OK, f"{what} are seen {'at once' if seconds < 0.2 else f'after {seconds:.1f} s'}")
+        return Finding(promise, UNFIT, f"{what} are not visible within {MAX_DELAY} s", advice)
+    if seconds > GOOD_DELAY:
+        return Finding(promise, SLOW, f"{what} are visible after {seconds:.1f} s", advice)
+    return Finding(promise, OK, f"{what} are visible {'at once' if seconds < 0.2 else f'after {seconds:.1f} s'}")
 
 
 def replaced(files: Files, folder: str) -> Iterator[Finding]:
-    """A file that is replaced again and again is always seen whole: the old one or the new one."""
+    """Test that a file that is replaced again and again always reads complete, old or new."""
     files.make(folder)
     page = f"{folder}/page"
-    files.put(page, sealed())
+    files.put(page, with_checksum())
     over = Event()
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(_read, files, page, over) for _ in range(3)]
         try:
-            limit = time.monotonic() + SECONDS
+            limit = time.monotonic() + RACE_SECONDS
             for _ in range(200):
-                files.put(page, sealed())
+                files.put(page, with_checksum())
                 if time.monotonic() > limit:
                     break
         finally:
             over.set()
         seen = [reader.result() for reader in readers]
-    reads, torn = sum(each[0] for each in seen), sum(each[1] for each in seen)
+    reads, truncated = sum(each[0] for each in seen), sum(each[1] for each in seen)
     gone = max(each[2] for each in seen)
-    if torn or gone > BLINK:
-        yield Finding("replace", UNFIT, f"of {reads} reads {torn} were cut short; missing for {gone:.1f} s", ANOTHER)
+    if truncated or gone > MAX_GAP:
+        yield Finding(
+            "replace", UNFIT, f"{truncated} of {reads} reads were truncated; missing for {gone:.1f} s", USE_ANOTHER
+        )
     else:
-        yield Finding("replace", OK, f"whole in {reads} reads while it was replaced")
+        yield Finding("replace", OK, f"complete in {reads} reads while it was replaced")
 
 
 def _read(files: Files, page: str, over: Event) -> tuple[int, int, float]:
-    """Reads, torn ones, and the longest time that the file was missing in several reads in a row."""
-    reads = torn = missing = 0
+    """Return the number of reads, of truncated ones, and the longest time that several reads in a row found nothing."""
+    reads = truncated = missing = 0
     longest = since = 0.0
     while not over.is_set():
         data = files.get(page)
         reads += 1
-        torn += data is not None and not is_whole(data)
+        truncated += data is not None and not is_complete(data)
         now = time.monotonic()
         missing, since = (0, now) if data is not None else (missing + 1, since or now)
         longest = max(longest, now - since) if missing > 2 else longest
-    return reads, torn, longest
+    return reads, truncated, longest
 
 
-def sealed() -> bytes:
-    """Bytes of any length up to 30 KB that show whether they are whole."""
+def with_checksum() -> bytes:
+    """Return up to 30 KB with a checksum."""
     body = secrets.token_bytes(1000 + secrets.randbelow(29_000))
     return hashlib.sha224(body).digest() + body
 
 
-def is_whole(data: bytes) -> bool:
-    """Whether all of what `sealed` gave is here."""
+def is_complete(data: bytes) -> bool:
+    """Return whether the checksum is right."""
     return hashlib.sha224(data[28:]).digest() == data[:28]

@@ -1,7 +1,7 @@
-"""Is this mount fit for a crawl? Each promise that `files` relies on is tried out, alone and between two machines.
+"""`crawler doctor`: is this mount fit for a crawl? Every promise that store/mount.py relies on is tested.
 
-The tests run in a process of their own, because a call into a hung mount cannot be interrupted, not even by the end
-of the process: this one touches nothing on the mount, watches the other's signs of life, and has the last word.
+The tests run in a child process, because a call into a hung mount cannot be interrupted, not even by killing the
+process. The parent touches nothing on the mount, and watches the child's heartbeat.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from crawler import errors
 from crawler.commands.arguments import DURATION, Add
 from crawler.commands.doctor import alone, between, speed
 from crawler.commands.doctor.kinds import SLOW, UNFIT, Finding, Mount, find_mount
-from crawler.commands.doctor.pairing import BUSY, Lobby
+from crawler.commands.doctor.pairing import BUSY, Pairing
 from crawler.errors import CrawlerError, DiskFull, StoreError
 from crawler.terminal import say
 
-HUNG = 45  # seconds without a sign of life from the tests
-LONGEST = 600  # seconds for all tests, above the waiting
+HANG_TIMEOUT = 45  # seconds without a heartbeat of the tests
+TESTS_TIMEOUT = 600  # seconds for all tests, besides --wait
 
-Tell = Callable[..., None]
+Send = Callable[..., None]
 
 
 def commands(add: Add) -> None:
     """Add `crawler doctor`."""
     made = add("doctor", run, "crawler doctor /mnt/shared/crawl, on two machines at once")
-    made.add_argument("--json", action="store_true", help="for scripts: a line of JSON for each promise")
+    made.add_argument("--json", action="store_true", help="one line of JSON per promise")
     made.add_argument(
-        "--wait", type=DURATION, default=30.0, metavar="TIME", help="for the same on another machine (default 30s)"
+        "--wait", type=DURATION, default=30.0, metavar="TIME", help="how long to wait for another machine (default 30s)"
     )
 
 
@@ -60,52 +60,52 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(root: Path, wait: float) -> Generator[Finding | str, None, None]:
-    """Each promise as it is found, and words for the operator in between; errors when nothing can be tested."""
+    """Return the result of each test as it comes, with messages for the operator in between."""
     sys.stdout.flush()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _be_the_child(str(root.absolute()), wait, writing)
+        _run_tests(str(root.absolute()), wait, writing)
     os.close(writing)
     try:
-        yield from _listen(reading, root, time.monotonic() + wait + LONGEST)
+        yield from _listen(reading, root, time.monotonic() + wait + TESTS_TIMEOUT)
     except (KeyboardInterrupt, GeneratorExit):
         _finish(child, reading)
         raise
     finally:
         os.close(reading)
         with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)  # and no waiting for it: it may hang
+            os.kill(child, signal.SIGKILL)  # not waited for: it may hang
 
 
 def _listen(reading: int, root: Path, limit: float) -> Iterator[Finding | str]:
     rest = b""
     while True:
-        if not select.select([reading], [], [], HUNG)[0] or time.monotonic() > limit:
+        if not select.select([reading], [], [], HANG_TIMEOUT)[0] or time.monotonic() > limit:
             kind = find_mount(str(root.absolute())).kind
             raise StoreError(
-                f"{root} does not answer: a call into this mount ({kind}) hangs; see that its server is up, "
+                f"{root} does not answer: a call into this mount ({kind}) hangs; check that its server is up, "
                 "or mount it again"
             )
         data = os.read(reading, 65536)
         if not data:
-            raise _error("the tests were killed before their end; run them again", errors.STOPPED)
+            raise _error("the tests were killed; run them again", errors.STOPPED)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            if "end" in told:
+            message = json.loads(line)
+            if "end" in message:
                 return
-            yield from _understand(told)
+            yield from _decode(message)
 
 
-def _understand(told: dict[str, Any]) -> Iterator[Finding | str]:
-    if "error" in told:
-        raise _error(told["error"], told["code"])
-    if "say" in told:
-        yield str(told["say"])
-    if "promise" in told:
-        yield Finding(**told)
+def _decode(message: dict[str, Any]) -> Iterator[Finding | str]:
+    if "error" in message:
+        raise _error(message["error"], message["code"])
+    if "say" in message:
+        yield str(message["say"])
+    if "promise" in message:
+        yield Finding(**message)
 
 
 def _error(sentence: str, code: int) -> CrawlerError:
@@ -115,7 +115,7 @@ def _error(sentence: str, code: int) -> CrawlerError:
 
 
 def _finish(child: int, reading: int) -> None:
-    """Have the tests tidy up and end, and wait for that a little."""
+    """Have the tests clean up and end, and wait a little for that."""
     os.kill(child, signal.SIGTERM)
     limit = time.monotonic() + 30
     while time.monotonic() < limit:
@@ -123,74 +123,73 @@ def _finish(child: int, reading: int) -> None:
             return
 
 
-def _be_the_child(root: str, wait: float, writing: int) -> None:
-    """Run the tests and tell the parent; never returns."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too, but the parent decides
+def _run_tests(root: str, wait: float, writing: int) -> None:
+    """Run the tests and send results to the parent; never return."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too, but the parent handles it
     signal.signal(signal.SIGTERM, _stop)
     for descriptor in range(3):  # a child that hangs must not keep the user's pipe open
         os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
 
-    def tell(**what: Any) -> None:
+    def send(**what: Any) -> None:
         os.write(writing, json.dumps(what).encode() + b"\n")
 
     def beat() -> None:
         try:
-            tell()
+            send()
         except OSError:  # the parent was killed
             interrupt_main(signal.SIGTERM)
 
-    with suppress(BaseException):  # the parent hears of it, or is gone
+    with suppress(BaseException):  # the parent is told, or gone
         try:
-            _test(root, wait, tell, beat)
-            tell(end=True)
+            _test(root, wait, send, beat)
+            send(end=True)
         except CrawlerError as error:
-            tell(error=str(error), code=error.exit_code)
+            send(error=str(error), code=error.exit_code)
         except Exception:
-            tell(error=f"a fault of the program itself; please report it:\n{traceback.format_exc()}", code=errors.BUG)
+            send(error=f"a bug in the program; please report it:\n{traceback.format_exc()}", code=errors.BUG)
             raise
     os._exit(0)
 
 
 def _stop(*_: object) -> None:
-    """Tidy up and end; once, because tidying up must not be interrupted."""
+    """Clean up and end; once, because the cleanup must not be interrupted."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _test(root: str, wait: float, tell: Tell, beat: Callable[[], None]) -> None:
-    """All tests in their order."""
+def _test(root: str, wait: float, send: Send, beat: Callable[[], None]) -> None:
     mount = _check_folder(root)
-    lobby = Lobby(root, beat)
+    pairing = Pairing(root, beat)
     try:
-        lobby.enter()
-        room = speed.room(lobby.files)
-        tell(**asdict(mount.finding()))
-        tell(**asdict(room))
+        pairing.enter()
+        space = speed.space(pairing.files)
+        send(**asdict(mount.finding()))
+        send(**asdict(space))
         if not wait:
-            lobby.state = BUSY
-        for promise, findings in _alone(lobby, mount).items():
-            _tell_all(tell, promise, findings)
+            pairing.state = BUSY
+        for promise, findings in _alone(pairing, mount).items():
+            _send_all(send, promise, findings)
         if wait:
-            _tell_all(tell, "between", _with_another(lobby, mount, wait, tell))
+            _send_all(send, "between", _with_another(pairing, mount, wait, send))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        lobby.leave()
+        pairing.leave()
 
 
 def _check_folder(root: str) -> Mount:
     if not os.path.exists(root):
         raise StoreError(f"{root} does not exist; is the mount there?")
     if not os.path.isdir(root):
-        raise StoreError(f"{root} is a file, not a folder; name the store's folder")
+        raise StoreError(f"{root} is a file, not a folder; give the store's folder")
     mount = find_mount(os.path.realpath(root))
     if mount.is_object_store():
-        raise StoreError(mount.refusal())
+        raise StoreError(mount.why_untested())
     return mount
 
 
-def _alone(lobby: Lobby, mount: Mount) -> dict[str, Iterator[Finding]]:
-    """The tests that need no other machine; each begins when it is asked for its first finding."""
-    files, mine = lobby.files, lobby.me
+def _alone(pairing: Pairing, mount: Mount) -> dict[str, Iterator[Finding]]:
+    """Return the tests that need no other machine; each starts when it is iterated."""
+    files, mine = pairing.files, pairing.me
     return {
         "races": alone.races(files, f"{mine}/races", mount),
         "names": alone.names(files, f"{mine}/names"),
@@ -200,49 +199,49 @@ def _alone(lobby: Lobby, mount: Mount) -> dict[str, Iterator[Finding]]:
     }
 
 
-def _with_another(lobby: Lobby, mount: Mount, wait: float, tell: Tell) -> Iterator[Finding]:
-    if not lobby.look():
-        tell(say=f"run the same command on another machine within {wait:.0f} seconds to test between the two")
-    pair = lobby.meet(wait)
+def _with_another(pairing: Pairing, mount: Mount, wait: float, send: Send) -> Iterator[Finding]:
+    if not pairing.look():
+        send(say=f"run the same command on another machine within {wait:.0f} seconds to test between the two")
+    pair = pairing.meet(wait)
     if pair:
-        tell(say="another machine is here: testing between the two")
-        yield from between.between(lobby, pair, mount)
-    elif lobby.deaf:
-        seen = "another doctor lives in this folder, but does not see what we write there"
+        send(say="another machine is here: testing between the two")
+        yield from between.between(pairing, pair, mount)
+    elif pairing.unresponsive:
+        seen = "another doctor is running in this folder, but does not see what we write there"
         yield Finding("between", UNFIT, seen, mount.against_stale())
     else:
-        tell(
-            say="no other machine came, so nothing was tested between machines; if one did run the same command, it "
-            "has another folder mounted, or new files in this one are not seen there"
+        send(
+            say="no other machine joined, so nothing was tested between machines; if one did run the same command, it "
+            "has another folder mounted, or does not see new files in this one"
         )
 
 
-def _tell_all(tell: Tell, promise: str, findings: Iterator[Finding]) -> None:
-    """A call that fails where it must not is a finding too, but for a full disk."""
+def _send_all(send: Send, promise: str, findings: Iterator[Finding]) -> None:
+    """Send findings; an error of the store is a finding too, except a full disk."""
     try:
         for finding in findings:
-            tell(**asdict(finding))
+            send(**asdict(finding))
     except DiskFull:
         raise
     except StoreError as error:
         seen, _, advice = str(error).rpartition("; ")
-        tell(**asdict(Finding(promise, UNFIT, seen, advice)))
+        send(**asdict(Finding(promise, UNFIT, seen, advice)))
 
 
 def as_line(finding: Finding) -> str:
-    """A finding for people."""
+    """Return a finding as a line for people."""
     advice = f"; {finding.advice}" if finding.advice else ""
     return f"{finding.verdict:<6} {finding.promise:<18} {finding.seen}{advice}"
 
 
 def verdict(findings: list[Finding]) -> str:
-    """The last word."""
+    """Return the summary."""
     unfit, slow = (sum(finding.verdict == kind for finding in findings) for kind in (UNFIT, SLOW))
     if unfit:
-        return f"unfit: {unfit} of {len(findings)} promises do not hold, so do not crawl on this mount"
-    return f"fit, but slow in {slow} of {len(findings)} lines" if slow else "fit"
+        return f"unfit: {unfit} of {len(findings)} promises do not hold; do not crawl on this mount"
+    return f"fit, but slow in {slow} of {len(findings)} tests" if slow else "fit"
 
 
 def exit_code(findings: list[Finding]) -> int:
-    """0 for a mount that is fit, even if slow."""
+    """Return 0 for a mount that is fit, even if slow."""
     return errors.STORE if any(finding.verdict == UNFIT for finding in findings) else errors.OVER

@@ -1,17 +1,18 @@
-"""What kind of mount a folder is on, as the kernel says, and what to do about each kind's weak points."""
+"""The kind of mount that a folder is on, and advice for the weak points of each kind."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from crawler.store.mountinfo import read_mounts
 
 OK, SLOW, UNFIT = "ok", "slow", "unfit"
 
-# Behind these a rename is a copy and then a removal. Some name themselves in the type, some only in the source.
+# With these a rename is a copy and a delete. Some are named in the type, some only in the source.
 OBJECT_STORE = re.compile("s3fs|goofys|geesefs|rclone|gcsfuse|blobfuse2?|mount(point)?-s3|ossfs|cosfs|obsfs")
-OF_ONE_MACHINE = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "vfat", "exfat"}
+LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "vfat", "exfat"}
 FAMILIES = {
     "nfs4": "nfs",
     "smb3": "cifs",
@@ -21,14 +22,14 @@ FAMILIES = {
     "fuse.ceph-fuse": "ceph-fuse",
 }
 
-WORDS = {
+NOTES = {
     "overlay": "an overlay, such as a container's own layer, which no other machine sees; "
     "mount the shared folder into the container",
     "cifs": "SMB; mount it with cache=strict,actimeo=1 and the same user everywhere",
-    "9p": "9p; mount it with cache=none, since its other caches do not see other machines",
-    "ceph-fuse": "ceph-fuse, whose version 16.2 hangs when machines want one name: if the tests between two "
-    "do not end, take the kernel's client (mount -t ceph)",
-    "local": "a disk of this machine: fit for one machine, not seen by others unless it is exported",
+    "9p": "9p; mount it with cache=none: its other caches do not notice changes by other machines",
+    "ceph-fuse": "ceph-fuse, whose version 16.2 hangs when machines compete for one name: if the tests between "
+    "two machines do not end, use the kernel's client (mount -t ceph)",
+    "local": "a disk of this machine: fit for one machine, invisible to others unless it is exported",
 }
 STALE = {
     "sshfs": "mount with -o dcache_timeout=1 (better than dir_cache=no, which leaves removed files under hidden names)",
@@ -36,20 +37,20 @@ STALE = {
     "glusterfs": "mount with attribute-timeout=0,entry-timeout=0",
     "cifs": "mount with actimeo=1",
     "9p": "mount with cache=none",
-    "fuse": "mount with attr_timeout=1,entry_timeout=1,negative_timeout=0 and without a cache of folders",
+    "fuse": "mount with attr_timeout=1,entry_timeout=1,negative_timeout=0 and without a directory cache",
 }
 RACES = {
-    "sshfs": "let every machine mount the same folder of one OpenSSH server",
-    "nfs": "let every machine mount the same export of one server, with vers=4.1 or newer",
-    "cifs": "let every machine mount the same share of one server, with cache=none",
+    "sshfs": "mount the same folder of one OpenSSH server on every machine",
+    "nfs": "mount the same export of one server on every machine, with vers=4.1 or newer",
+    "cifs": "mount the same share of one server on every machine, with cache=none",
     "overlay": "mount the shared folder into the container instead of the overlay",
 }
-ANOTHER = "use another mount (NFS, sshfs, a cluster's file system)"
+USE_ANOTHER = "use another mount (NFS, sshfs, a cluster file system)"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One promise of the mount: `ok`, `slow` or `unfit`, what was seen, and what to do when it is not ok."""
+    """The result for one promise of the mount: `ok`, `slow` or `unfit`, what was seen, and advice if it is not ok."""
 
     promise: str
     verdict: str
@@ -67,63 +68,45 @@ class Mount:
 
     @property
     def family(self) -> str:
-        """The kind in one word, as the tables of advice have it."""
-        if self.kind in OF_ONE_MACHINE:
+        """Return the kind as the tables of advice have it."""
+        if self.kind in LOCAL:
             return "local"
         return FAMILIES.get(self.kind, "fuse" if self.kind.startswith("fuse") else self.kind)
 
     def is_object_store(self) -> bool:
-        """Whether it is an object store in the clothes of a file system."""
+        """Return whether it is an object store that is mounted as a file system."""
         names = (self.kind.removeprefix("fuse."), self.source.lower())
         return self.kind.startswith("fuse") and any(map(OBJECT_STORE.fullmatch, names))
 
-    def refusal(self) -> str:
-        """Why an object store is not tested at all."""
+    def why_untested(self) -> str:
+        """Return why an object store is not tested."""
         return (
             f"{self.point} is an object store behind FUSE ({self.kind} of {self.source}), where a rename is a copy and "
-            f"a removal, so two machines can both win one name; {ANOTHER}"
+            f"a delete, so two machines can both claim one name; {USE_ANOTHER}"
         )
 
     def finding(self) -> Finding:
-        """The line about the mount itself."""
-        words = WORDS.get(self.family)
-        return Finding("mount", OK, f"{self.kind} of {self.source} at {self.point}" + (f"; {words}" if words else ""))
+        """Return the line about the mount itself."""
+        note = NOTES.get(self.family)
+        return Finding("mount", OK, f"{self.kind} of {self.source} at {self.point}" + (f"; {note}" if note else ""))
 
     def against_stale(self) -> str:
-        """What makes names of other machines visible sooner."""
-        return STALE.get(self.family, f"turn off its cache of folders and attributes, or {ANOTHER}")
+        """Return how to see changes by other machines sooner."""
+        return STALE.get(self.family, f"turn off its caches of directories and attributes, or {USE_ANOTHER}")
 
     def against_races(self) -> str:
-        """What gives a name one winner."""
-        return RACES.get(self.family, ANOTHER)
+        """Return how to get one winner per name."""
+        return RACES.get(self.family, USE_ANOTHER)
 
 
 def find_mount(folder: str, table: str | None = None) -> Mount:
-    """The mount that a folder's path leads to; the table is the kernel's own, and reading it touches no mount."""
-    if table is None:
-        try:
-            table = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
-        except OSError:
-            table = ""
+    """Return the mount that a folder's path leads to."""
     found = Mount("/", "unknown", "unknown")
-    for line in table.splitlines():
-        mount = _parse(line)
-        # Of two mounts on one point the later one is seen.
-        if mount and _is_inside(folder, mount.point) and len(mount.point) >= len(found.point):
-            found = mount
+    for _, point, kind, source in read_mounts(table):
+        # The later one of two mounts on one point hides the other.
+        if _is_inside(folder, point) and len(point) >= len(found.point):
+            found = Mount(point, kind, source)
     return found
-
-
-def _parse(line: str) -> Mount | None:
-    before, _, after = line.partition(" - ")
-    left, right = before.split(" "), after.split(" ")
-    if len(left) < 5 or len(right) < 2:
-        return None
-    return Mount(_plain(left[4]), right[0], _plain(right[1]))
-
-
-def _plain(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)
 
 
 def _is_inside(folder: str, point: str) -> bool:

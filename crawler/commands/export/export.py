@@ -1,20 +1,23 @@
-"""Export: pages of a store as rows of a file or of a database, all of them or what has come since."""
+"""`crawler export`: pages of a store as rows of a file or a database, all of them or only new ones."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 from crawler import errors, settings
 from crawler.commands.arguments import Add
-from crawler.commands.export.formats import FORMS, Columns, Form
-from crawler.commands.export.output import SQLITE, Rows, ending, resolved
-from crawler.commands.export.resume import ExportFile, Point
-from crawler.commands.export.rows import COLUMNS, HTML, Selection, batches, mark, places, row
+from crawler.commands.export.formats import FORMATS, Columns, Format, Row
+from crawler.commands.export.output import SQLITE, Output, OutputFile, ending, resolved, trouble
+from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batches, next_since, places, row
 from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
@@ -22,26 +25,26 @@ from crawler.store.store import Store, find_host, open_store
 from crawler.terminal import bar, count, many, say
 
 WARC = ".warc.gz"
-FILES: dict[str, Callable[[Columns], Form]] = {**FORMS, WARC: Warc}
+FILES: dict[str, Callable[[Columns], Format]] = {**FORMATS, WARC: Warc}
 ENDINGS = (*FILES, SQLITE)
 
 
-class Target(Rows, Protocol):
-    """Where an export goes: it takes batches for good, and says what it still lacks."""
+class Target(Output, Protocol):
+    """An output that can be resumed."""
 
     @property
-    def mark(self) -> str:
-        """From when on pages may be missing in it."""
+    def next_since(self) -> str:
+        """The time from which on pages may be missing in it."""
 
     @property
     def pages(self) -> int:
-        """How many pages were written."""
+        """The number of pages that were written."""
 
-    def lacking(self, host: str, keys: list[str]) -> list[str]:
-        """Those of a host's keys whose pages are not in it."""
+    def missing(self, host: str, keys: list[str]) -> list[str]:
+        """Return those of a host's keys whose pages are not in it."""
 
-    def left(self) -> str:
-        """What is left when the export is stopped now."""
+    def when_stopped(self) -> str:
+        """Return what an export that is stopped now leaves."""
 
 
 def commands(add: Add) -> None:
@@ -51,15 +54,15 @@ def commands(add: Add) -> None:
 
 
 def _flags(made: ArgumentParser) -> None:
-    help = f"a file ({' '.join(ENDINGS)}) or the address of a database (postgresql+psycopg://USER@HOST/NAME)"
+    help = f"a file ({' '.join(ENDINGS)}) or a database URL (postgresql+psycopg://USER@HOST/NAME)"
     made.add_argument("out", metavar="OUT", help=help)
-    made.add_argument("--html", action="store_true", help="with the text of each page")
-    made.add_argument("--host", metavar="HOST", action="append", default=[], help="pages of this host; repeatable")
-    made.add_argument("--match", metavar="RE", help="pages in whose URL this is found")
+    made.add_argument("--html", action="store_true", help="include the text of each page")
+    made.add_argument("--host", metavar="HOST", action="append", default=[], help="only pages of this host; repeatable")
+    made.add_argument("--match", metavar="RE", help="only pages whose URL matches")
     made.add_argument("--from", metavar="TIME", dest="first", help="fetched at TIME or later: 2026-11-17T09:00:00Z")
     made.add_argument("--until", metavar="TIME", dest="last", help="fetched before TIME")
-    made.add_argument("--since", metavar="MARK", help="pages that the export which printed this mark may not have")
-    made.add_argument("--force", action="store_true", help="replace a file; write all rows of a database again")
+    made.add_argument("--since", metavar="TIME", help="only pages stored since the export that printed this")
+    made.add_argument("--force", action="store_true", help="replace the file, or all rows of the database")
 
 
 def run(options: Namespace) -> int:
@@ -68,29 +71,30 @@ def run(options: Namespace) -> int:
     wanted = _selection(store, options)
     target = _open(options.out, store, wanted, options.force)
     if target.pages:
-        say(f"going on: {many(target.pages, 'page')} are there already")
+        say(f"resuming after {many(target.pages, 'page')}")
     try:
         _write(store, wanted, target)
     except KeyboardInterrupt:
-        say(f"stopped; {target.left()}", sys.stderr)
+        say(f"stopped; {target.when_stopped()}", sys.stderr)
         return errors.STOPPED
     finally:
         target.close()
-    say(f"{many(target.pages, 'page')} written to {options.out}\nmark: {target.mark}")
+    say(f"{many(target.pages, 'page')} written to {options.out}")
+    say(f"for the next incremental export: --since {target.next_since}")
     return errors.OVER
 
 
 def _write(store: Store, wanted: Selection, target: Target) -> None:
-    """The export: what is lacking is read and written a batch at a time."""
-    total = count(places(store, wanted, target.lacking))
-    with closing(bar(places(store, wanted, target.lacking), "pages", total)) as seen:
+    """Write the missing pages, a batch at a time."""
+    total = count(places(store, wanted, target.missing))
+    with closing(bar(places(store, wanted, target.missing), "pages", total)) as seen:
         for batch in batches(found for place in seen if (found := row(store, wanted, place))):
             target.add(batch)
     target.finish()
 
 
 def _selection(store: Store, options: Namespace) -> Selection:
-    """Which pages the flags ask for."""
+    """Return the pages that the flags select."""
     match = options.match or ""
     try:
         settings.regex(match or ".")
@@ -107,25 +111,122 @@ def _selection(store: Store, options: Namespace) -> Selection:
 
 
 def _time(flag: str, given: str | None) -> str:
-    """A time as records have it."""
+    """Return a time in the format of records."""
     if not given:
         return ""
     try:
         time = datetime.fromisoformat(given)
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{flag} {given!r} is not a time; write 2026-11-17 or 2026-11-17T09:00:00Z (UTC)") from error
+        raise UsageError(f"{flag} {given!r} is not a time; use 2026-11-17 or 2026-11-17T09:00:00Z (UTC)") from error
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
-    """Where OUT leads, by its ending or as an address."""
-    began = mark(store)
+    """Open OUT, by its extension or as a URL."""
+    since = next_since(store)
     if "://" in out:
-        return Sql(out, wanted, began, force)
+        return Sql(out, wanted, since, force)
     path = resolved(out)
-    form = ending(path, ENDINGS)
-    if form == SQLITE:
-        return Sqlite(path, wanted, began, force)
-    columns = COLUMNS | (HTML if wanted.html else {})
-    return ExportFile(path, FILES[form](columns), Point(began, str(store.root.absolute()), wanted), force)
+    extension = ending(path, ENDINGS)
+    if extension == SQLITE:
+        return Sqlite(path, wanted, since, force)
+    columns = COLUMNS | (HTML_COLUMN if wanted.html else {})
+    return ExportFile(path, FILES[extension](columns), Checkpoint(since, str(store.root.absolute()), wanted), force)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How far an export is: the last page that is complete in the part; what follows it may be truncated."""
+
+    next_since: str
+    store: str
+    wanted: Selection
+    host: str = ""
+    key: str = ""
+    offset: int = 0
+    pages: int = 0
+
+
+class ExportFile(OutputFile):
+    """An output file that is resumed where its format allows it; the checkpoint is a file beside its part."""
+
+    def __init__(self, out: Path, format: Format, checkpoint: Checkpoint, force: bool) -> None:
+        self.checkpoint = checkpoint
+        super().__init__(out, format, force)
+
+    @property
+    def next_since(self) -> str:
+        """The time at which the part was begun, maybe by an earlier run: pages stored since may be missing in it."""
+        return self.checkpoint.next_since
+
+    @property
+    def pages(self) -> int:
+        """The number of pages in it."""
+        return self.checkpoint.pages
+
+    @property
+    def resumable(self) -> bool:
+        """Return whether the same command can resume the part."""
+        return self.format.resumable and self.pages > 0
+
+    def _begin(self, force: bool) -> None:
+        """Resume the part of a killed export of the same pages, or start from the beginning."""
+        left = self._left(force)
+        if left is None:
+            super()._begin(force)
+        else:
+            self.checkpoint = left
+            os.ftruncate(self._file, left.offset)
+            os.lseek(self._file, 0, os.SEEK_END)
+
+    def _left(self, force: bool) -> Checkpoint | None:
+        """Return how far the part is, or None if there is nothing to resume."""
+        left = self._read_checkpoint() if self.format.resumable else None
+        if left is None or os.fstat(self._file).st_size < left.offset:
+            return None
+        if (left.store, left.wanted) == (self.checkpoint.store, self.checkpoint.wanted):
+            return left
+        if force:
+            return None
+        raise UsageError(
+            f"{self.part} is from an export of another store or with other flags; "
+            "use those to resume it, or --force to start again"
+        )
+
+    def _read_checkpoint(self) -> Checkpoint | None:
+        try:
+            told = json.loads(self.journal.read_bytes())
+            wanted = Selection(**{**told["wanted"], "hosts": tuple(told["wanted"]["hosts"])})
+            return Checkpoint(**{**told, "wanted": wanted, "offset": int(told["offset"]), "pages": int(told["pages"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None  # there is none, or half of one after a power cut
+
+    def missing(self, host: str, keys: list[str]) -> list[str]:
+        """Return the keys of a host that come after the last page of the part."""
+        if host == self.checkpoint.host:
+            return [key for key in keys if key > self.checkpoint.key]
+        return keys if host > self.checkpoint.host else []
+
+    def add(self, rows: list[Row]) -> None:
+        """Add a batch; it is on the disk before the checkpoint says so."""
+        super().add(rows)
+        host, key = rows[-1]["host"], rows[-1]["key"]
+        with trouble(self.part):
+            offset = os.lseek(self._file, 0, os.SEEK_CUR)
+            new = replace(self.checkpoint, host=host, key=key, offset=offset, pages=self.pages + len(rows))
+            if self.format.resumable:
+                self._write_checkpoint(new)
+        self.checkpoint = new
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        os.fsync(self._file)
+        new = self.journal.with_name(f".{self.journal.name}")
+        new.write_text(json.dumps(asdict(checkpoint)))
+        new.replace(self.journal)
+
+    def when_stopped(self) -> str:
+        """Return what an export that is stopped now leaves."""
+        if self.resumable:
+            return f"{many(self.pages, 'page')} are in {self.part}; the same command resumes"
+        return "nothing was written; the same command starts again"

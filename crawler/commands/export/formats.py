@@ -1,4 +1,4 @@
-"""Rows to the bytes of a file, by its ending: JSON Lines, CSV and Parquet."""
+"""File formats by extension: JSON Lines, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -14,100 +14,99 @@ from typing import Any
 from crawler.errors import UsageError
 
 PACKAGE = "folder-crawler"
-_encode = json.JSONEncoder(ensure_ascii=False).encode  # letters that grep finds; json.dumps would make one for each row
-GROUP = 32 << 20  # bytes of a row group of Parquet in memory: small ones make it slow to read
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # unescaped for grep; json.dumps would make an encoder per row
+ROW_GROUP_SIZE = 32 << 20  # bytes in memory of a row group of Parquet: small groups are slow to read
 
-Row = dict[str, Any]  # text, numbers, true or false, lists of text, or None, by column
-Columns = Mapping[str, str]  # the kind of each column: int, float, bool, list, time (as `utc` writes it); else text
+Row = dict[str, Any]  # by column: text, a number, a bool, a list of texts, or None
+Columns = Mapping[str, str]  # int, float, bool, list or time (as `utc` writes it); any other is text
 
 
-class Form:
-    """How a file begins, what a batch of rows adds to it, and how it ends: most have nothing before and behind."""
+class Format:
+    """The bytes of a file: its header, one chunk for each batch of rows, and its footer."""
 
-    goes_on = True  # whether more can be added to a file that was cut off behind a batch
+    resumable = True  # whether more can be appended to a file that ends with a batch
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
 
     def begin(self) -> bytes:
-        """What stands before the first row."""
+        """Return what comes before the first row."""
         return b""
 
     def add(self, rows: list[Row]) -> bytes:
-        """A batch."""
+        """Return the bytes of a batch."""
         raise NotImplementedError
 
     def end(self) -> bytes:
-        """What stands behind the last row."""
+        """Return what comes after the last row."""
         return b""
 
 
 def needed(module: str, extra: str) -> Any:
-    """A module that only some forms need, or one sentence about how to get it."""
+    """Return an optional module, or raise an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"this needs the module {error.name or module}, which is not installed; pip install '{PACKAGE}[{extra}]' "
+            f"the module {error.name or module} is not installed; pip install '{PACKAGE}[{extra}]' "
             f"(crawler.pyz has it if it is built with EXTRAS={extra})"
         ) from error
 
 
-class JsonLines(Form):
-    """A line of JSON for each row, with all that is in it."""
+class Jsonl(Format):
+    """One line of JSON per row."""
 
     def add(self, rows: list[Row]) -> bytes:
-        """A line each."""
+        """Return the lines of a batch."""
         return "".join(f"{_encode(row)}\n" for row in rows).encode("utf-8", "replace")
 
 
-class GzippedJsonLines(JsonLines):
-    """The same, each batch a gzip member of its own: tools read them as one."""
+class JsonlGzip(Jsonl):
+    """The same with gzip, one member per batch; tools read them as one."""
 
     def begin(self) -> bytes:
-        """An empty member: a file of no bytes would not be gzip."""
+        """Return an empty member: an empty file is not valid gzip."""
         return gzip.compress(b"", mtime=0)
 
     def add(self, rows: list[Row]) -> bytes:
-        """A member."""
+        """Return the member of a batch."""
         return gzip.compress(super().add(rows), 6, mtime=0)
 
 
-class ZstdJsonLines(JsonLines):
-    """The same in one zstd frame: many readers stop behind the first one without a word, so none is begun later."""
+class JsonlZstd(Jsonl):
+    """The same in one zstd frame: many readers silently stop after the first one."""
 
-    goes_on = False
+    resumable = False
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self._compressor = _zstd().ZstdCompressor()
 
     def add(self, rows: list[Row]) -> bytes:
-        """What the compressor does not keep for later."""
+        """Return what the compressor has ready."""
         return bytes(self._compressor.compress(super().add(rows)))
 
     def end(self) -> bytes:
-        """The rest, and the frame's end."""
+        """Return the rest, and the frame's end."""
         return bytes(self._compressor.flush())
 
 
 def _zstd() -> Any:
-    """Python has it from 3.14 on."""
-    try:
+    try:  # part of Python from 3.14 on
         return importlib.import_module("compression.zstd")
     except ImportError:
         return needed("backports.zstd", "zst")
 
 
-class Csv(Form):
-    """A line for each row, by RFC 4180: what holds a comma, a quote or any end of a line is quoted."""
+class Csv(Format):
+    """One line per row, quoted as RFC 4180 says."""
 
     def begin(self) -> bytes:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return self._lines([self.columns])
 
     def add(self, rows: list[Row]) -> bytes:
-        """A line each."""
+        """Return the lines of a batch."""
         return self._lines([plain(row.get(name)) for name in self.columns] for row in rows)
 
     def _lines(self, rows: Iterable[Iterable[Any]]) -> bytes:
@@ -117,14 +116,14 @@ class Csv(Form):
 
 
 def plain(value: Any) -> Any:
-    """A value for cells that know only text and numbers: lists and truth values as JSON has them."""
+    """Return a value as text or a number: lists and bools as JSON."""
     return _encode(value) if isinstance(value, bool | list) else value
 
 
-class Parquet(Form):
-    """Batches in row groups; what tells where those are stands at the end, so no half file can be gone on with."""
+class Parquet(Format):
+    """Batches in row groups; the footer says where those are, so a file without one cannot be resumed."""
 
-    goes_on = False
+    resumable = False
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
@@ -137,17 +136,17 @@ class Parquet(Form):
         self._waiting: list[Any] = []
 
     def begin(self) -> bytes:
-        """The first bytes of the form."""
+        """Return the header."""
         return self._drain.drained()
 
     def add(self, rows: list[Row]) -> bytes:
-        """A row group, when enough are together for one."""
+        """Return a row group as soon as there are enough rows for one."""
         timed = [row | {name: when(row[name]) for name in self._times} for row in rows]
         self._waiting.append(self._arrow.Table.from_pylist(timed, schema=self._schema))
-        return self._group() if sum(table.nbytes for table in self._waiting) >= GROUP else b""
+        return self._group() if sum(table.nbytes for table in self._waiting) >= ROW_GROUP_SIZE else b""
 
     def end(self) -> bytes:
-        """The last row group, and where all of them are."""
+        """Return the last row group and the footer."""
         last = self._group() if self._waiting else b""
         self._writer.close()
         return last + self._drain.drained()
@@ -164,7 +163,7 @@ class Parquet(Form):
 
 
 class _Drain(io.RawIOBase):
-    """A file that only counts, and gives away what was written."""
+    """A file object whose bytes are taken out as they are written."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -182,22 +181,22 @@ class _Drain(io.RawIOBase):
         return self._written
 
     def drained(self) -> bytes:
-        """What was written since the last time."""
+        """Return what was written since the last call."""
         found, self._parts = b"".join(self._parts), []
         return found
 
 
-FORMS: dict[str, Callable[[Columns], Form]] = {
-    ".jsonl": JsonLines,
-    ".jsonl.gz": GzippedJsonLines,
-    ".jsonl.zst": ZstdJsonLines,
+FORMATS: dict[str, Callable[[Columns], Format]] = {
+    ".jsonl": Jsonl,
+    ".jsonl.gz": JsonlGzip,
+    ".jsonl.zst": JsonlZstd,
     ".csv": Csv,
     ".parquet": Parquet,
 }
 
 
 def when(fetched: str | None) -> datetime | None:
-    """A time that `utc` wrote; None if it is not one."""
+    """Return a time that `utc` wrote, or None if it is not one."""
     try:
         return datetime.strptime(fetched or "", "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is exported: which pages of a store, and the row that is made of each."""
+"""Which pages are exported, and the row of each."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ COLUMNS = {
     "sha224": "text",
     "key": "key",
 }
-HTML = {"html": "text"}
-LONGEST = 16_000  # characters of a title or the like: as many as a TEXT of MySQL always holds
-ROWS, WEIGHT = 2_000, 16 << 20  # of a batch: so much is in memory, and is done again after a kill
-MARGIN = 600.0  # seconds: more than listings are old, flushes take and clocks of one mount's servers differ
+HTML_COLUMN = {"html": "text"}
+MAX_TEXT = 16_000  # characters of a title or the like: a TEXT of MySQL holds as many
+BATCH_ROWS, BATCH_SIZE = 2_000, 16 << 20  # kept in memory, and repeated after a kill
+MARGIN = 600.0  # seconds: more than listings are stale, flushes take and clocks of a mount's servers differ
 
 Place = tuple[str, str]
-Lacking = Callable[[str, list[str]], list[str]]
+Missing = Callable[[str, list[str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which pages, and whether with their text; times as `utc` writes them, nothing for no limit."""
+    """Which pages, and whether with their text; times are as `utc` writes them, and empty for no limit."""
 
     hosts: tuple[str, ...] = ()  # sorted
     since: str = ""
@@ -47,33 +47,33 @@ class Selection:
     html: bool = False
 
 
-def mark(store: Store) -> str:
-    """A time by the mount's clock which no page that this export does not find is older than.
+def next_since(store: Store) -> str:
+    """Return the time for `--since` of the next export: no page that this export misses is older.
 
-    It is read off the folder that changes with every pulse, so nothing is written and no machine's clock counts. At
-    worst it is too early, and some pages are exported twice. Not promised on sshfs, which does not tell when a file
-    came to its name: that files copied there with their old times are found.
+    It is the time of the folder that changes with every heartbeat, by the store's clock. At worst it is too early, and
+    some pages are exported twice. On sshfs, which does not tell when a file got its name, files that were copied with
+    their old times may be missed.
     """
     return utc(max(store.files.changed("workers") - MARGIN, 0.0))
 
 
-def places(store: Store, wanted: Selection, lacking: Lacking) -> Iterator[Place]:
-    """The host and key of each record that may be wanted, in a stable order; `lacking` leaves out what is done."""
+def places(store: Store, wanted: Selection, missing: Missing) -> Iterator[Place]:
+    """Return host and key of each record that may be selected and is missing in the output, in a stable order."""
     since = from_utc(wanted.since)
     for host in wanted.hosts or store.hosts():
         if not since or store.changed(host) >= since:
-            yield from ((host, key) for key in lacking(host, store.keys("links", host)))
+            yield from ((host, key) for key in missing(host, store.keys("links", host)))
 
 
 def row(store: Store, wanted: Selection, place: Place) -> Row | None:
-    """The row of a page; None if it is none, or not wanted."""
+    """Return the row of a page, or None if it is not a page or not selected."""
     if wanted.since and store.changed(*place) < from_utc(wanted.since):
         return None
-    page = store.page(*place)
-    return _row(store, page, wanted.html) if page and _is_wanted(page, wanted) else None
+    page = store.page_at(*place)
+    return _row(store, page, wanted.html) if page and _is_selected(page, wanted) else None
 
 
-def _is_wanted(page: Page, wanted: Selection) -> bool:
+def _is_selected(page: Page, wanted: Selection) -> bool:
     fetched = str(page.record.get("fetched") or "")
     if fetched < wanted.first or (wanted.last and not "" < fetched < wanted.last):
         return False
@@ -81,12 +81,12 @@ def _is_wanted(page: Page, wanted: Selection) -> bool:
 
 
 def _row(store: Store, page: Page, with_html: bool) -> Row:
-    """What a record tells, in types that a table can rely on: it may have been made by hand."""
-    text = store.html(page.url) if with_html else None
+    """Return a record as a row whose types are certain: records may be edited by hand."""
+    text = store.text(page.url) if with_html else None
     made = {
         **page.record,
         "host": page.host,
-        "text_length": store.size(page.url) if text is None else len(text.encode("utf-8", "replace")),
+        "text_length": store.text_size(page.url) if text is None else len(text.encode("utf-8", "replace")),
         "link_count": len(page.links),
         "key": page.key,
     }
@@ -100,23 +100,23 @@ def _whole(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    return _clean(value[:LONGEST]) if isinstance(value, str) else None
+    return _clean(value[:MAX_TEXT]) if isinstance(value, str) else None
 
 
 def _clean(text: str) -> str:
-    """Text that every database takes: no NUL, no lone surrogate."""
+    """Return text that every database accepts: no NUL, no lone surrogate."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in lists that fit into memory, however large the pages are."""
+    """Split rows into batches that fit into memory, however large the pages are."""
     batch: list[Row] = []
-    weight = 0
+    size = 0
     for found in rows:
         batch.append(found)
-        weight += 1000 + 100 * len(found["links"]) + len(found.get("html") or "")
-        if len(batch) >= ROWS or weight >= WEIGHT:
+        size += 1000 + 100 * len(found["links"]) + len(found.get("html") or "")
+        if len(batch) >= BATCH_ROWS or size >= BATCH_SIZE:
             yield batch
-            batch, weight = [], 0
+            batch, size = [], 0
     if batch:
         yield batch

@@ -1,4 +1,4 @@
-"""A database that is exported to: one table, `pages`, which gets the pages that it lacks, and so goes on by itself."""
+"""Export to a database: one table, `pages`, to which missing pages are added, so that any export can be resumed."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 
 from crawler.commands.export.formats import Row, needed, when
 from crawler.commands.export.output import SqliteFile, trouble
-from crawler.commands.export.rows import COLUMNS, HTML, Selection
+from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection
 from crawler.errors import UsageError
 from crawler.terminal import many
 
-KINDS = COLUMNS | HTML  # there is always room for it: a later export may be asked for it
-AT_ONCE = 500  # rows of a statement
+TABLE_COLUMNS = COLUMNS | HTML_COLUMN  # always with html: a later export may have it
+STATEMENT_ROWS = 500
 
 
 class Database:
     """What the two kinds of databases share."""
 
-    def __init__(self, wanted: Selection, mark: str, force: bool) -> None:
-        self.wanted, self.mark, self.force = wanted, mark, force
+    def __init__(self, wanted: Selection, next_since: str, force: bool) -> None:
+        self.wanted, self.next_since, self.force = wanted, next_since, force
         self.pages = 0
 
-    def lacking(self, host: str, keys: list[str]) -> list[str]:
-        """The keys of a host that are not in the table; with a mark, that alone decides, and all are written again."""
+    def missing(self, host: str, keys: list[str]) -> list[str]:
+        """Return the keys of a host that are not in the table; with --since or --force all of them."""
         if self.force or self.wanted.since:
             return keys
         known = self._known(host)
         return [key for key in keys if key not in known]
 
-    def left(self) -> str:
-        """What an export that is stopped leaves."""
-        return f"{many(self.pages, 'page')} were written; the same command goes on"
+    def when_stopped(self) -> str:
+        """Return what an export that is stopped now leaves."""
+        return f"{many(self.pages, 'page')} written; the same command resumes"
 
     def _known(self, host: str) -> set[str]:
         raise NotImplementedError
 
 
 class Sqlite(Database, SqliteFile):
-    """An SQLite file; a new one has its name when it is whole, a later export adds to it."""
+    """An SQLite file, to which later exports add."""
 
-    def __init__(self, out: Path, wanted: Selection, mark: str, force: bool) -> None:
-        Database.__init__(self, wanted, mark, force)
-        SqliteFile.__init__(self, out, "pages", KINDS, grows=True)
+    def __init__(self, out: Path, wanted: Selection, next_since: str, force: bool) -> None:
+        Database.__init__(self, wanted, next_since, force)
+        SqliteFile.__init__(self, out, "pages", TABLE_COLUMNS, grows=True)
 
     def _begin(self) -> None:
         super()._begin()
@@ -57,16 +57,16 @@ class Sqlite(Database, SqliteFile):
             return {key for (key,) in self._db.execute(query, (host,))}
 
     def add(self, rows: list[Row]) -> None:
-        """Write a batch, whole or not at all."""
+        """Write a batch, in one transaction."""
         super().add(rows)
         self.pages += len(rows)
 
 
 class Sql(Database):
-    """A database by its address, by way of SQLAlchemy."""
+    """A database by its URL, with SQLAlchemy."""
 
-    def __init__(self, address: str, wanted: Selection, mark: str, force: bool) -> None:
-        super().__init__(wanted, mark, force)
+    def __init__(self, address: str, wanted: Selection, next_since: str, force: bool) -> None:
+        super().__init__(wanted, next_since, force)
         self.address = address
         self._sql = needed("sqlalchemy", "sql")
         with self._trouble():
@@ -78,16 +78,16 @@ class Sql(Database):
         check_columns({column["name"] for column in found}, address)
 
     def _define(self) -> Any:
-        """The table; without more words, MySQL would cut pages at 64 KB and know no emoji."""
+        """Return the table; by default MySQL would truncate pages at 64 KB and reject emoji."""
         sql = self._sql
         long = needed("sqlalchemy.dialects.mysql", "sql").LONGTEXT()
         kinds = {"text": sql.Text(), "int": sql.BigInteger(), "time": sql.DateTime(), "key": sql.String(24)}
-        types = {name: kinds[kind] for name, kind in KINDS.items()}
+        types = {name: kinds[kind] for name, kind in TABLE_COLUMNS.items()}
         types |= {"host": sql.String(255), "html": sql.Text().with_variant(long, "mysql", "mariadb")}
         return sql.Table(
             "pages",
             sql.MetaData(),
-            *(sql.Column(name, types[name], primary_key=name == "key", index=name == "host") for name in KINDS),
+            *(sql.Column(name, types[name], primary_key=name == "key", index=name == "host") for name in TABLE_COLUMNS),
             mysql_charset="utf8mb4",
             mariadb_charset="utf8mb4",
         )
@@ -101,19 +101,19 @@ class Sql(Database):
             return set(connection.scalars(query))
 
     def add(self, rows: list[Row]) -> None:
-        """Write a batch, whole or not at all: every database knows how to remove and insert."""
+        """Write a batch, in one transaction; delete and insert work with every database."""
         with self._trouble(), self._engine.begin() as connection:
-            for start in range(0, len(rows), AT_ONCE):
-                part = [_filled(found) for found in rows[start : start + AT_ONCE]]
+            for start in range(0, len(rows), STATEMENT_ROWS):
+                part = [_filled(found) for found in rows[start : start + STATEMENT_ROWS]]
                 connection.execute(self._table.delete().where(self._table.c.key.in_([item["key"] for item in part])))
                 connection.execute(self._table.insert(), [{**item, "fetched": _naive(item)} for item in part])
         self.pages += len(rows)
 
     def finish(self) -> None:
-        """All is committed."""
+        """Do nothing: each batch is committed."""
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -123,28 +123,28 @@ class Sql(Database):
         except ImportError as error:
             raise UsageError(
                 f"{self.address} needs the module {error.name}, which is not installed; "
-                f"pip install 'folder-crawler[sql]' has those for MySQL and PostgreSQL"
+                f"for MySQL and PostgreSQL: pip install 'folder-crawler[sql]'"
             ) from error
         except (self._sql.exc.SQLAlchemyError, ValueError) as error:
             what = str(getattr(error, "orig", None) or error).partition("\n")[0]
             raise UsageError(
                 f"the export cannot be written to {self.address} ({what}); "
-                "check the address and the server: the same command goes on"
+                "check the URL and the server; the same command resumes"
             ) from error
 
 
 def check_columns(found: set[str], where: str) -> None:
-    """Stop at a table that is somebody else's."""
-    if not set(KINDS) <= found:
-        missing = ", ".join(name for name in KINDS if name not in found)
-        raise UsageError(f"{where} has a table `pages` of another kind, without {missing}; name another database")
+    """Raise an error for a table that is not ours."""
+    if not set(TABLE_COLUMNS) <= found:
+        missing = ", ".join(name for name in TABLE_COLUMNS if name not in found)
+        raise UsageError(f"{where} has another table `pages`, without {missing}; choose another database")
 
 
 def _filled(found: Row) -> Row:
-    return {name: found.get(name) for name in KINDS}
+    return {name: found.get(name) for name in TABLE_COLUMNS}
 
 
 def _naive(found: Row) -> Any:
-    """UTC without saying so: not every database keeps a zone."""
+    """Return the time as UTC without a zone: not every database stores zones."""
     time = when(found["fetched"])
     return time and time.replace(tzinfo=None)

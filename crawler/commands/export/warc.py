@@ -1,4 +1,4 @@
-"""Pages as a WARC file, which other archives' tools read."""
+"""WARC files, which the tools of web archives read."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from collections.abc import Callable
 from typing import Any
 
 from crawler import __version__
-from crawler.commands.export.formats import PACKAGE, Columns, Form, Row, needed, when
+from crawler.commands.export.formats import PACKAGE, Columns, Format, Row, needed, when
 from crawler.store.records import to_json
 
-SAID = "pages as a crawl has stored them: decoded, as UTF-8 text, without the headers that came over the wire"
-EPOCH = "1970-01-01T00:00:00Z"  # for a page whose record does not tell when it was fetched
+DESCRIPTION = "pages as stored by a crawl: decoded to UTF-8 text, without their HTTP headers"
+EPOCH = "1970-01-01T00:00:00Z"  # for a page whose record has no valid time
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
-class Warc(Form):
-    """Two records for each page: a `resource`, which is what WARC calls a page without what came over the wire, and a
-    `metadata` with its row. A `response` would have to make up headers.
-    """
+class Warc(Format):
+    """Two records per page: a `resource`, which is WARC's name for content without HTTP headers, and its `metadata`."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self._warcio = needed("warcio.warcwriter", "warc")
 
     def begin(self) -> bytes:
-        """What this file is."""
-        info = {"software": f"{PACKAGE}/{__version__}", "format": "WARC File Format 1.1", "description": SAID}
+        """Return the record that describes the file."""
+        info = {"software": f"{PACKAGE}/{__version__}", "format": "WARC File Format 1.1", "description": DESCRIPTION}
         return self._records(lambda writer: writer.write_record(writer.create_warcinfo_record(None, info)))
 
     def add(self, rows: list[Row]) -> bytes:
-        """The records of each page, each a gzip member of its own, as WARC asks for."""
+        """Return the records of a batch, one gzip member each, as WARC requires."""
 
         def write(writer: Any) -> None:
             for found in rows:

@@ -1,4 +1,4 @@
-"""RULES.yaml: which pages, which rows, which columns. Every mistake in it is one sentence that names the place."""
+"""RULES.yaml: which pages, rows and columns to extract. Every mistake in it is an error that names the place."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from crawler.errors import UsageError
 from crawler.settings import Check, choice, line, several, text, yes_no
 from crawler.web import urls
 
-URL = "url"  # the column that is always there
+URL = "url"  # a column that every output file has
 ROW, PAGE = "row", "page"
-MOST_COLUMNS = 500
-MOST = 1 << 63  # what an INTEGER of SQLite holds
+MAX_COLUMNS = 500
+INT_LIMIT = 1 << 63  # of an INTEGER in SQLite
 FORMATTED = ("date", "datetime")
-WORDS = {"true": True, "yes": True, "on": True, "1": True, "": True}  # empty: it is there, as an icon or an attribute
-WORDS |= {"false": False, "no": False, "off": False, "0": False}
+BOOL_WORDS = {"true": True, "yes": True, "on": True, "1": True, "": True}  # empty: an icon or an attribute
+BOOL_WORDS |= {"false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: where its text is found, how that is cleaned, and what it must become."""
+    """One column: where its text is, how it is cleaned, and its type."""
 
     name: str
-    css: str = ""  # nothing: the row itself
+    css: str = ""  # empty: the row itself
     attribute: str | None = None  # instead of the text
-    source: str = ROW  # or the whole page, or its URL
+    source: str = ROW  # or PAGE, or URL
     regex: re.Pattern[str] | None = None
     replace: tuple[tuple[re.Pattern[str], str], ...] = ()
     type: str = "text"
@@ -43,7 +43,7 @@ class Column:
     default: Any = None
 
     def clean(self, found: str) -> str | None:
-        """What is left of a text after `regex` and `replace`; None if the regex finds nothing in it."""
+        """Apply `regex` and `replace` to a text; None if the regex does not match."""
         if self.regex and self.type != "bool":
             match = self.regex.search(found)
             if not match:
@@ -54,69 +54,69 @@ class Column:
         return found.strip()
 
     def convert(self, found: str, base: str) -> Any:
-        """A text as a value of the column's type; a ValueError if it is none."""
+        """Return a text as a value of the column's type, or raise ValueError."""
         return TYPES[self.type](found, self, base)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What to take from which pages."""
+class ExtractRules:
+    """What to extract from which pages."""
 
     columns: tuple[Column, ...]
-    rows: str | None = None  # none: one row a page
+    rows: str | None = None  # None: one row per page
     hosts: tuple[str, ...] = ()
     match: re.Pattern[str] | None = None
     parser: str = "turbohtml"
 
     @property
     def names(self) -> list[str]:
-        """The names of all columns, the page's URL first."""
+        """Return the names of all columns, the page's URL first."""
         return [URL, *(column.name for column in self.columns)]
 
     def admits_host(self, host: str) -> bool:
-        """Whether pages of this host are wanted."""
+        """Return whether pages of this host match."""
         return not self.hosts or any(host == pattern or fnmatchcase(host, pattern) for pattern in self.hosts)
 
     def admits(self, url: str) -> bool:
-        """Whether a page of such a host is wanted."""
+        """Return whether a page of such a host matches."""
         return not self.match or bool(self.match.search(url))
 
 
-# ---- what a text becomes
+# ---- types
 
 
 def _int(found: str, column: Column, base: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,19}", found) or not -MOST <= int(found) < MOST:
-        raise ValueError("no whole number")
+    if not re.fullmatch(r"[+-]?\d{1,19}", found) or not -INT_LIMIT <= int(found) < INT_LIMIT:
+        raise ValueError("not a whole number")
     return int(found)
 
 
 def _float(found: str, column: Column, base: str) -> float:
     if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", found) or not math.isfinite(float(found)):
-        raise ValueError("no number")
+        raise ValueError("not a number")
     return float(found)
 
 
 def _bool(found: str, column: Column, base: str) -> bool:
-    """With a regex: whether it is found. Without: what the word says, and that there is something if it is empty."""
+    """With a regex: whether it matches. Without one: what the word says; an empty text is true."""
     if column.regex:
         return bool(column.regex.search(found))
-    if found.lower() not in WORDS:
+    if found.lower() not in BOOL_WORDS:
         raise ValueError("neither yes nor no")
-    return WORDS[found.lower()]
+    return BOOL_WORDS[found.lower()]
 
 
 def _moment(found: str, column: Column) -> datetime:
     try:
         return datetime.strptime(found, column.format) if column.format else datetime.fromisoformat(found)
     except (ValueError, OverflowError):
-        raise ValueError(f"no {column.type} like {column.format or '2026-11-17'}") from None
+        raise ValueError(f"not a {column.type} like {column.format or '2026-11-17'}") from None
 
 
 def _url(found: str, column: Column, base: str) -> str:
     normalized = urls.normalize(found, base)
     if normalized is None:
-        raise ValueError("no http or https URL")
+        raise ValueError("not an http or https URL")
     return normalized
 
 
@@ -135,28 +135,28 @@ TYPES: dict[str, Callable[[str, Column, str], Any]] = {
 # ---- from YAML
 
 
-def read(data: str, where: str) -> Rules:
-    """The rules in a YAML text, checked."""
+def read(data: str, where: str) -> ExtractRules:
+    """Return the rules in a YAML text, checked."""
     given = _load(data, where)
-    _stop_at_strangers(given, RULES, where)
+    _check_names(given, RULES, where)
     if not given.get("columns"):
-        raise UsageError(f"{where}: there are no `columns`; write at least one line such as `title: h1` below it")
+        raise UsageError(f"{where}: `columns` is missing or empty; add at least one line such as `title: h1` below it")
     found = _checked({name: value for name, value in given.items() if name != "columns"}, RULES, where)
-    return Rules(columns=_columns(given["columns"], where), **found)
+    return ExtractRules(columns=_columns(given["columns"], where), **found)
 
 
 def _columns(given: Any, where: str) -> tuple[Column, ...]:
     if not isinstance(given, dict):
         raise UsageError(f"{where}: columns must be lines of `name: selector`, such as `title: h1`")
-    if len(given) > MOST_COLUMNS:
-        raise UsageError(f"{where}: columns has {len(given)} lines; at most {MOST_COLUMNS} are possible")
+    if len(given) > MAX_COLUMNS:
+        raise UsageError(f"{where}: {len(given)} columns; the limit is {MAX_COLUMNS}")
     seen = {URL: URL}
     for name in given:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise UsageError(f"{where}: columns: the name {name!r} is no text; write it in quotes")
+            raise UsageError(f"{where}: columns: the name {name!r} is not text; put it in quotes")
         if name.lower() in seen:
-            why = "is always there" if name.lower() == URL else f"differs from {seen[name.lower()]} by case alone"
-            raise UsageError(f"{where}: columns: {name} {why}; take another name")
+            why = "exists in every output" if name.lower() == URL else f"differs from {seen[name.lower()]} only in case"
+            raise UsageError(f"{where}: columns: {name} {why}; choose another name")
         seen[name.lower()] = name
     return tuple(_column(name, about, f"{where}: columns: {name}") for name, about in given.items())
 
@@ -164,26 +164,26 @@ def _columns(given: Any, where: str) -> tuple[Column, ...]:
 def _column(name: str, about: Any, where: str) -> Column:
     given = {"selector": about} if isinstance(about, str) else about
     if not isinstance(given, dict):
-        raise UsageError(f"{where} is {about!r}; write a selector, or `selector: ...` and more on lines below it")
-    _stop_at_strangers(given, COLUMN, where)
+        raise UsageError(f"{where} is {about!r}; write a selector, or `selector: ...` and other keys on lines below it")
+    _check_names(given, COLUMN, where)
     found = _checked(given, COLUMN, where)
     source = found.pop("from", ROW)
     if ("selector" in found) == (source == URL):
-        what = "needs no selector" if source == URL else "has no selector"
+        what = "must not have a selector" if source == URL else "has no selector"
         raise UsageError(f"{where} {what}; each column has either `selector: ...` or `from: url`")
     css, attribute = found.pop("selector", ("", None))
     column = Column(name, css, attribute, source, **found)
-    _stop_at_contradictions(column, given, where)
+    _check_contradictions(column, given, where)
     return column
 
 
-def _stop_at_contradictions(column: Column, given: Mapping[str, Any], where: str) -> None:
+def _check_contradictions(column: Column, given: Mapping[str, Any], where: str) -> None:
     if column.format and column.type not in FORMATTED:
-        raise UsageError(f"{where}: a format is for the types {' and '.join(FORMATTED)}, not for {column.type}")
+        raise UsageError(f"{where}: format works only with the types {' and '.join(FORMATTED)}, not with {column.type}")
     if column.required and "default" in given:
-        raise UsageError(f"{where} is required and has a default, so that it is never missing; remove one of the two")
+        raise UsageError(f"{where} is required and has a default; remove one of the two")
     if column.default is not None and not _fits(column):
-        raise UsageError(f"{where}: default is {column.default!r}, which is not of the type {column.type}")
+        raise UsageError(f"{where}: default is {column.default!r}, which is not of type {column.type}")
 
 
 def _fits(column: Column) -> bool:
@@ -193,7 +193,7 @@ def _fits(column: Column) -> bool:
     wanted: Any = {"int": int, "float": (int, float), "bool": bool}.get(column.type, str)
     if not isinstance(value, wanted) or isinstance(value, bool) != (column.type == "bool"):
         return False
-    return isinstance(value, str | bool) or (math.isfinite(value) and -MOST <= value < MOST)
+    return isinstance(value, str | bool) or (math.isfinite(value) and -INT_LIMIT <= value < INT_LIMIT)
 
 
 def _checked(given: Mapping[str, Any], checks: Mapping[str, Check], where: str) -> dict[str, Any]:
@@ -206,23 +206,22 @@ def _checked(given: Mapping[str, Any], checks: Mapping[str, Check], where: str) 
     return found
 
 
-def _stop_at_strangers(given: Mapping[Any, Any], known: Collection[str], where: str) -> None:
+def _check_names(given: Mapping[Any, Any], known: Collection[str], where: str) -> None:
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise UsageError(f"{where}: {name!r} is not known; {hint}")
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
+            raise UsageError(f"{where}: unknown key {name!r}; {hint}")
 
 
 def _host(value: Any) -> str:
-    """A pattern of hosts, or a host in its one spelling."""
+    """Return a pattern of hosts, or a normalized host."""
     given = text(value).lower()
     normalized = None if set("*?[") & set(given) else urls.normalize(f"http://{given}/")
     return urls.host(normalized) if normalized else line(given)
 
 
 def _pattern(value: Any) -> re.Pattern[str]:
-    """A regular expression that compiles."""
     try:
         return re.compile(text(value))
     except (re.error, OverflowError, RecursionError) as error:
@@ -237,7 +236,7 @@ def _replacements(value: Any) -> tuple[tuple[re.Pattern[str], str], ...]:
         try:
             pattern.sub(new, "")
         except (re.error, IndexError) as error:
-            raise ValueError(f"{new!r} cannot stand for {pattern.pattern!r} ({error})") from error
+            raise ValueError(f"{new!r} cannot replace {pattern.pattern!r} ({error})") from error
     return found
 
 
@@ -250,12 +249,12 @@ def _default(value: Any) -> Any:
 
 
 def _is_whole(value: str) -> bool:
-    """Whether all of it can be written to a file: YAML may spell half of a character."""
+    """Return whether a text can be written to a file: YAML can express lone surrogates."""
     return not re.search("[\ud800-\udfff\0]", value)
 
 
 def _format(value: Any) -> str:
-    """A format of strptime that reads what it writes."""
+    """Return a format that strptime can read."""
     try:
         datetime.strptime(datetime(2026, 11, 17, 9, 30, 15, tzinfo=UTC).strftime(text(value)), value)
     except (ValueError, re.error) as error:
@@ -270,24 +269,24 @@ _PREFIX = re.compile(r"\"[^\"]*\"|'[^']*'|(?P<bar>\|)(?!=)")
 
 
 def _selector(value: Any) -> tuple[str, str | None]:
-    """What stands before ::text or ::attr(NAME), and the NAME."""
+    """Return what comes before ::text or ::attr(NAME), and the NAME."""
     found = _TAIL.fullmatch(text(value))
     assert found
     css = found["css"]
     if css != css.rstrip():
-        raise ValueError(f"put {found['tail']} right behind what it is of; text within that is part of it")
+        raise ValueError(f"remove the space before {found['tail']}; text of elements within is included")
     return _css(css) if css or not found["tail"] else "", found["name"]
 
 
 def _css(value: Any) -> str:
-    """A selector that all parsers understand, and understand alike."""
+    """Return a selector that all parsers understand in the same way."""
     from soupsieve import SelectorSyntaxError, compile
 
     css = text(value)
     if "::" in css:
-        raise ValueError("there is only ::text and ::attr(NAME), at the end and for columns alone")
+        raise ValueError("only ::text and ::attr(NAME) are supported, at the end of a column's selector")
     if any(part["bar"] for part in _PREFIX.finditer(css)):
-        raise ValueError("selectors with namespaces are not possible")
+        raise ValueError("selectors with namespaces are not supported")
     try:
         turbohtml.parse("").select(css)
         compile(css)
@@ -319,21 +318,21 @@ COLUMN: dict[str, Check] = {
 def _load(data: str, where: str) -> dict[Any, Any]:
     try:
         for mark, name in _repeated(yaml.compose(data)):
-            raise UsageError(f"{where}: {name} stands twice, the second time in line {mark.line + 1}; remove one")
+            raise UsageError(f"{where}: duplicate key {name} in line {mark.line + 1}; remove one")
         loaded = yaml.safe_load(data)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         at = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
         place = f" in line {at.line + 1}" if at else ""
-        hint = "; regular expressions are best put in single quotes" if "escape" in said else ""
+        hint = "; put regular expressions in single quotes" if "escape" in said else ""
         raise UsageError(f"{where} is not valid YAML: {said}{place}{hint}") from error
     if not isinstance(loaded, dict):
-        raise UsageError(f"{where} must be lines of `name: value` with `columns` among them; the README has an example")
+        raise UsageError(f"{where} must be lines of `name: value` with `columns`; see `crawler help extract`")
     return loaded
 
 
 def _repeated(node: yaml.Node | None) -> Iterator[tuple[yaml.Mark, str]]:
-    """Each name that stands twice in one mapping: YAML would let the last one count without a word."""
+    """Return the duplicate keys of all mappings: YAML silently takes the last one."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for name, value in node.value:

@@ -61,7 +61,7 @@ class Census:
 
     def look(self, host: str) -> HostCount:
         """Count what a host has now."""
-        found = HostCount(self._store.kept(host), self._store.refused(host))
+        found = HostCount(self._store.count_pages(host), self._store.count_failures(host))
         self._counts[host] = found
         return found
 

@@ -1,7 +1,6 @@
-"""`crawler serve`: a crawl as a web page to leave open on a second screen, and its metrics for Prometheus.
+"""`crawler serve`: a crawl as a web page, and its metrics for Prometheus.
 
-It reads a store and changes nothing. Whoever reaches its port can read all pages, so it listens on this machine alone
-unless it is told otherwise.
+It only reads the store. Anyone who can reach its port can read all pages, so by default it listens on loopback.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from crawler.web import urls
 
 
 def commands(add: Add) -> None:
-    """`crawler serve`."""
+    """Add `crawler serve`."""
     example = "crawler serve /mnt/shared/crawl --port 8080, then open http://127.0.0.1:8080/ in a browser"
     made = add("serve", run, example)
     made.add_argument(
@@ -24,10 +23,14 @@ def commands(add: Add) -> None:
         type=flag(settings.whole(0, 65535)),
         default=8080,
         metavar="N",
-        help="default 8080; 0 is any that is free",
+        help="default 8080; 0 chooses a free one",
     )
     made.add_argument(
-        "--bind", type=_address, default="127.0.0.1", metavar="ADDRESS", help="where to listen (default 127.0.0.1)"
+        "--bind",
+        type=_address,
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="the address to listen on (default 127.0.0.1)",
     )
     made.add_argument(
         "--name",
@@ -40,7 +43,7 @@ def commands(add: Add) -> None:
 
 
 def _address(given: str) -> str:
-    if not given.strip():  # to a socket that is every address there is
+    if not given.strip():  # to a socket that means all addresses
         raise argparse.ArgumentTypeError("must be an address of this machine, or 0.0.0.0 for all of them")
     return given
 
@@ -54,7 +57,7 @@ def _name(given: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """`crawler serve`."""
     store = open_store(options.store)
-    from crawler.commands.serve.app import serve  # only now: no other command needs a server
+    from crawler.commands.serve.app import serve  # here: other commands need no server
 
     serve(store, options.bind, options.port, {platform.node().lower(), options.bind.lower(), *options.name})
     return errors.OVER

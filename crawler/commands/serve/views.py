@@ -18,7 +18,7 @@ from crawler.commands import explain
 from crawler.commands.history import Outlook
 from crawler.commands.serve.counts import Census
 from crawler.errors import UsageError
-from crawler.fleet.members import ENDED
+from crawler.fleet.heartbeats import ENDED
 from crawler.settings import Settings
 from crawler.store.records import links_of
 from crawler.store.store import Store
@@ -99,7 +99,7 @@ class Views:
             raise UsageError(f"{host!r} is not a host name; choose one of the list")
         noun = NOUNS[_choice(query, "what", tuple(NOUNS))]
         keys, place = _part(self.store.keys(noun, host), query)
-        found = (self.store.found(noun, host, key) for key in keys)
+        found = (self.store.read(noun, host, key) for key in keys)
         rows = [_row(facts) for facts in found if facts is not None]
         return {**place, "host": host, "rows": rows, **self.census.look(host)._asdict()}
 
@@ -110,7 +110,7 @@ class Views:
         rows: list[Facts] = []
         meaning = _meaning(reason)
         for host, key in self._failed_after(after):
-            failure = self.store.found("errs", host, key)
+            failure = self.store.read("errs", host, key)
             if failure and reason in ("", failure.get("reason")):
                 rows.append(_row(failure))
             if len(rows) == ROWS or time.monotonic() > limit:
@@ -129,12 +129,12 @@ class Views:
         """Return the record and the text of a URL, or its failure record, or what else became of it."""
         url = self._url(query)
         record = self.store.record(url)
-        failure = None if record else self.store.refusal(url)
+        failure = None if record else self.store.failure(url)
         facts: Facts = {"url": url, "host": urls.host(url), "key": urls.key(url), "record": None, "failure": None}
         if record:
             links = links_of(record)
             shown = [{"url": link, "linked": urls.is_safe(link)} for link in links[:LINKS]]
-            text = self.store.html(url)
+            text = self.store.text(url)
             facts |= {"record": _plain(record), "kind": _kind(record), "links": shown, "link_count": len(links)}
             facts |= {"length": None if text is None else len(text), "text": Html((text or "")[:TEXT])}
         elif failure:
@@ -147,7 +147,7 @@ class Views:
 
     def drawn(self, query: Query) -> bytes:
         """Return a page's text for a sandboxed frame."""
-        text = (self.store.html(self._url(query)) or "")[:DRAWN]
+        text = (self.store.text(self._url(query)) or "")[:DRAWN]
         return QUIET.sub("<x-", text).encode("utf-8", "replace")
 
     def settings(self, query: Query) -> Facts:
@@ -168,7 +168,7 @@ class Views:
     def _url(self, query: Query) -> str:
         """Return the URL of a query as the store has it: no other text becomes a file name."""
         given = query.get("url", "").strip()
-        if urls.is_safe(given) and (self.store.record(given) or self.store.refusal(given)):
+        if urls.is_safe(given) and (self.store.record(given) or self.store.failure(given)):
             return given
         url = urls.normalize(given, tracking=self.store.settings().tracking)
         if url is None:

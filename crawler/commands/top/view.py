@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from crawler.commands import status
-from crawler.fleet.members import ALIVE, ENDED, SILENT, STARTING, Facts
+from crawler.fleet.heartbeats import ALIVE, ENDED, SILENT
+from crawler.fleet.members import STARTING, Facts
 from crawler.terminal import BOLD, DIM, GREEN, RED, YELLOW, as_time, many, size
 from crawler.web.text import printable
 

@@ -16,19 +16,20 @@ from typing import Any, ParamSpec, TypeVar
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.worker import pauses
+from crawler.crawl.worker.counters import Minutes, RecentRate
 from crawler.crawl.worker.pauses import Pause
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
-from crawler.fleet.members import Minutes, Rate
 from crawler.fleet.shards import Shards
-from crawler.frontier.frontier import Frontier, in_parts, to_lines
+from crawler.frontier.batches import in_parts, to_lines
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host
 from crawler.frontier.task import Task
 from crawler.frontier.waiting import PAUSE, TURN, Survey
 from crawler.settings import Settings
 from crawler.store.mount import Draft
 from crawler.store.records import depth_of, to_json, utc
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import reasons, urls
 from crawler.web.page import Failure
 
@@ -60,7 +61,7 @@ class Desk:
     """The shared state of a worker: request slots take tasks and leave results, upkeep flushes them."""
 
     def __init__(
-        self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+        self, store: StoreWriter, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
     ) -> None:
         self.store, self.files, self.settings, self.seeds = store, store.files, settings, seeds
         self.scoreboard, self.row, self.machine, self.threads = scoreboard, row, machine, scoreboard.threads
@@ -74,7 +75,7 @@ class Desk:
         self.error: StoreError | None = None
         self.fault: Exception | None = None  # of a request slot, to be raised where the machine sees it
         self._descriptors = pauses.files_for(scoreboard.threads)
-        self.files.places.hold = pauses.folders_for(scoreboard.threads)
+        self.files.directories.max_kept = pauses.folders_for(scoreboard.threads)
         self._taking = threading.Lock()  # held while checking whether a task may be taken, and taking it
         lock = threading.RLock()  # never held over a query of the table, except by the slot that watches the clock
         self._work, self._clock = threading.Condition(lock), threading.Condition(lock)
@@ -97,7 +98,7 @@ class Desk:
         self.check_cpu: Callable[[], None] = lambda: None  # moves this process off a contended core
         self._was_sure = True
         self._born = time.time()
-        self._rate, self._minutes = Rate(time.monotonic()), Minutes(time.monotonic())
+        self._rate, self._minutes = RecentRate(time.monotonic()), Minutes(time.monotonic())
         self.survey = Survey(self.table, settings)
 
     def take(self, slot: int) -> tuple[Task, Host] | None:
@@ -194,31 +195,31 @@ class Desk:
 
     def drop(self, task: Task) -> None:
         """Remove a robots or retry task that is done; it leaves no record."""
-        self.table.settle([task], kept=False, links=False)
+        self.table.mark_done([task], kept=False, links=False)
 
     def skip(self, task: Task) -> None:
         """Remove a task that the settings now exclude; a rehydration brings it back if they change again."""
-        self.table.leave_out(task.url)
+        self.table.skip(task.url)
         log.info("skipped: %s", task.url, extra={"event": "skipped", "url": task.url})
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Write a failure record: the URL is done, and has no page."""
-        self.retry_until_store_answers(self.store.put_refusal, task.url, failure, task.attempt + 1, task.depth)
+        self.retry_until_store_answers(self.store.put_failure, task.url, failure, task.attempt + 1, task.depth)
         with self.table.lock:
             self._unsynced.add(f"errs/{urls.host(task.url)}")
             self._failures[failure.reason] += 1
-        self.table.settle([task], kept=False, links=False)
+        self.table.mark_done([task], kept=False, links=False)
         kind = reasons.kind(failure.reason)
         self.count(kind)
         self._log_failure(task, failure, kind, kind)
 
     def retry(self, task: Task, url: str, failure: dict[str, Any] | None) -> None:
         """Remove a URL's failure record and queue it again; the retry task stays until that is done."""
-        if self.retry_until_store_answers(self.store.take_back, url) and failure:
+        if self.retry_until_store_answers(self.store.drop_failure, url) and failure:
             with self.table.lock:
                 self._failures[str(failure.get("reason"))] -= 1
         if self.retry_until_store_answers(self.store.record, url) is None:
-            self.frontier.ask_again(Task(url, task.depth, via=task.via))
+            self.frontier.retry(Task(url, task.depth, via=task.via))
         self.drop(task)
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
@@ -268,7 +269,7 @@ class Desk:
     def _can_open(self) -> bool:
         """Whether all request slots could open the files that they need, at the same time."""
         self.release_descriptors()
-        self.files.places.let_go()
+        self.files.directories.close_kept()
         return pauses.can_open(self._descriptors)
 
     def check_descriptors(self) -> None:
@@ -314,7 +315,7 @@ class Desk:
         self.scoreboard.set(self.row, "sent", self.frontier.sent)
         self._mark_done(done)
         if done:
-            self.shards.trace.note(self.counters())
+            self.shards.local_lock.note(self.counters())
         with self._taking:  # else it could hide a page that a slot has just announced there
             self._show_in_flight()
         self._wake_one()
@@ -340,8 +341,8 @@ class Desk:
         self.count("bytes", sum(item.bytes for item in pages))
         self.count("sitemaps", sitemaps)
         self.count("redirects", len(others) - sitemaps)
-        self.table.settle([item.task for item in pages], kept=True)
-        self.table.settle([item.task for item in others], kept=False)
+        self.table.mark_done([item.task for item in pages], kept=True)
+        self.table.mark_done([item.task for item in others], kept=False)
         for item in done if log.isEnabledFor(logging.DEBUG) else ():
             url, status = item.task.url, item.record["status"]
             facts = {"event": "page", "url": url, "status": status, "links": len(item.record["links"])}
@@ -364,7 +365,7 @@ class Desk:
         with self.table.lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
-            self.files.settle(unsynced, self._map_in_parts)
+            self.files.sync(unsynced, self._map_in_parts)
         except StoreError:
             with self.table.lock:
                 self._unsynced |= unsynced
@@ -391,8 +392,8 @@ class Desk:
             "rate": rate,
             "waiting": self.table.waiting,
             "in_flight": self.table.taken,
-            "skipped": self.table.cut,
-            "traps": dict(self.seeds.cut),
+            "skipped": self.table.skipped,
+            "traps": dict(self.seeds.skipped),
             "shards": len(self.frontier.owned),
             "blocked": {kind: pause.reason for kind, pause in list(self._pauses.items())},
             "ignored_settings": self.scoreboard.ignored_settings,

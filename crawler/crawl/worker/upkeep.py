@@ -17,7 +17,7 @@ from crawler.fleet.control import PAUSE, STOP
 from crawler.fleet.heartbeats import ALL, read_counters
 from crawler.frontier.scope import Seeds
 from crawler.settings import Settings, parse
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 FLUSH_INTERVAL = 1.0  # seconds that a page waits to be flushed with others while all workers are busy
 IDLE_FLUSH_INTERVAL = 0.2  # the same while a worker is idle; also between checks for batches from this machine
@@ -32,7 +32,7 @@ class Upkeep(Desk):
     """A Desk and its background work: one thread runs the rounds, another the heartbeat."""
 
     def __init__(
-        self, store: Store, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+        self, store: StoreWriter, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
     ) -> None:
         super().__init__(store, settings, seeds, scoreboard, row, machine)
         self._releasing: set[int] = set()
@@ -180,7 +180,7 @@ class Upkeep(Desk):
     def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to read first."""
         self.check_cpu()
-        self.files.places.let_go()  # regularly: a user may have moved a folder that we keep open
+        self.files.directories.close_kept()  # regularly: a user may have moved a folder that we keep open
         self.sync_records()
         self._count_elsewhere()
         return all(map(self.frontier.tidy, list(self.frontier.owned)))
@@ -226,7 +226,7 @@ class Upkeep(Desk):
 
     def _is_all_done_here(self) -> bool:
         """Whether nothing waits on this machine and no other runs: then no heartbeat of others is needed."""
-        return self.shards.crowd_at_work() == self.scoreboard.workers and not self.scoreboard.total("waiting")
+        return self.shards.count_alive() == self.scoreboard.workers and not self.scoreboard.total("waiting")
 
     def _beat(self) -> None:
         arrivals = self.table.arrivals  # before the idle check: tasks that arrive after it must not count as done
@@ -237,14 +237,14 @@ class Upkeep(Desk):
             self.outcome = MARKED_DEAD
             return
         self._obey_operator()
-        if is_idle and not self.paused and (self.shards.all_is_done() or self.shards.others_know_the_end()):
+        if is_idle and not self.paused and (self.shards.all_is_done() or self.shards.others_proved_the_end()):
             self.outcome = self.outcome or OVER
 
     def _obey_operator(self) -> None:
         """Pause or stop if an operator says so; their commands are names among the heartbeats (see `fleet.control`)."""
-        self.paused = PAUSE in self.shards.words
+        self.paused = PAUSE in self.shards.orders
         self.scoreboard.set(self.row, "paused", int(self.paused))
-        if self.machine + STOP in self.shards.words:
+        if self.machine + STOP in self.shards.orders:
             self.scoreboard.drain(OPERATOR_STOP)
 
     def _is_idle(self) -> bool:
@@ -303,4 +303,4 @@ class Upkeep(Desk):
                 for shard in mine:
                     self.shards.release(shard)
         with suppress(StoreError):
-            self.shards.say_goodbye({**last, "shards": 0})
+            self.shards.sign_off({**last, "shards": 0})

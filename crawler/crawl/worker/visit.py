@@ -26,12 +26,12 @@ from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.errors import StoreError
 from crawler.fetch.fetcher import Fetcher
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host
 from crawler.frontier.task import BY_WAY_OF, Task, extend
 from crawler.settings import Settings, delay_for, fetch_options
 from crawler.store.records import build_record, mark_of
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import markup, reasons, sitemap, urls
 from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, token
@@ -45,7 +45,7 @@ MAX_REDIRECTS = 20  # in a row: as many as browsers follow
 class Worker:
     """One process of a machine; a peer of all workers on all machines."""
 
-    def __init__(self, store: Store, upkeep: Upkeep, seeds: Seeds) -> None:
+    def __init__(self, store: StoreWriter, upkeep: Upkeep, seeds: Seeds) -> None:
         self.store = store
         self.upkeep = upkeep
         self.frontier = upkeep.frontier
@@ -152,7 +152,7 @@ class Worker:
         if done is None:
             due = time.monotonic() + LISTING_RETRY
         else:
-            kept = self.upkeep.retry_until_store_answers(self.store.kept, host.host) if done else 0
+            kept = self.upkeep.retry_until_store_answers(self.store.count_pages, host.host) if done else 0
             is_met = self.frontier.meet(host.host, done, kept, host.gains)
             due = self._first_due(task, host)
             if is_met and not done and due <= time.monotonic():
@@ -198,7 +198,7 @@ class Worker:
 
     def _run_retry_task(self, task: Task, url: str) -> None:
         """Queue a URL with a failure record again, unless it was retried since and has a new failure record."""
-        failure = self.upkeep.retry_until_store_answers(self.store.refusal, url)
+        failure = self.upkeep.retry_until_store_answers(self.store.failure, url)
         if failure and urls.as_retry_task(url, mark_of(failure)) != task.url:
             return self.upkeep.drop(task)
         if failure:
@@ -316,7 +316,7 @@ class Worker:
         """
         rules = self.robots_cache.known(host)
         delay = delay_for(self.settings, host, rules.delay if rules else 0.0)
-        return delay if self.settings.spread == "host" else delay * self.upkeep.shards.crowd_at_work()
+        return delay if self.settings.spread == "host" else delay * self.upkeep.shards.count_alive()
 
 
 def read_options(settings: Settings) -> markup.Wants:

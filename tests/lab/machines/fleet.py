@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from crawler.commands.demo.server import Request, asked_twice, gaps, serve
+from crawler.commands.demo.server import LoggedRequest, gaps, requested_twice, serve
 from crawler.commands.demo.web import Web
 from crawler.fleet.heartbeats import END, read_counters
 from crawler.store.mount import Files
@@ -136,7 +136,7 @@ class Fleet(World):
 
     def again(self) -> Counter[str]:
         """The pages that were asked for again, with how often."""
-        return Counter({url: times - 1 for url, times in asked_twice(self.log).items()})
+        return Counter({url: times - 1 for url, times in requested_twice(self.log).items()})
 
     def haste(self, delay: float) -> dict[str, float]:
         """The hosts that were asked before their delay was over, with the shortest gap."""
@@ -156,7 +156,7 @@ class Fleet(World):
         found = read_counters(Files(self.root, "looker"))
         return {counters["heartbeat"].id: counters for counters in found if counters["heartbeat"].mark != END}
 
-    def answered(self, since: float) -> list[Request]:
+    def answered(self, since: float) -> list[LoggedRequest]:
         """The pages answered since then."""
         return [request for request in self.log if request.end >= since and request.status == 200]
 

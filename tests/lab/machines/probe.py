@@ -146,7 +146,7 @@ def put(files: Files, start: float) -> Report:
     files.durable = True
     for threads in (1, 16):
         rates[f"rename-{threads}"] = _rate(threads, partial(_rename, files))
-    files.settle(["put"])
+    files.sync(["put"])
     rates["free"] = files.free()
     return rates
 

@@ -13,7 +13,7 @@ from typing import Self
 from zlib import crc32
 
 from crawler.commands.demo.pages import Leaf
-from crawler.commands.demo.web import Answer, FlatWeb, TreeWeb, Web
+from crawler.commands.demo.web import FlatWeb, TreeWeb, Web, WebReply
 from lab.machines.fleet import IN_FLIGHT, PATIENCE, Fleet, Machine
 from lab.world import Links, kill
 
@@ -51,15 +51,17 @@ class Strict(SlowTree):
         """Whether a host asks for a crawl-delay."""
         return crc32(host.encode()) % 3 < 2 and host != self.RULES
 
-    def answer(self, host: str, path: str) -> Answer:
+    def reply(self, host: str, path: str) -> WebReply:
         """Rules where there are some, or where they are."""
-        rules = Answer(200, (("Content-Type", "text/plain"),), b"User-agent: *\nCrawl-delay: 1.5\nDisallow: /closed\n")
+        rules = WebReply(
+            200, (("Content-Type", "text/plain"),), b"User-agent: *\nCrawl-delay: 1.5\nDisallow: /closed\n"
+        )
         if host == self.RULES:
-            return rules if path != "/robots.txt" else Answer(404)
+            return rules if path != "/robots.txt" else WebReply(404)
         if path != "/robots.txt" or not self.longer(host):
-            return super().answer(host, path)
+            return super().reply(host, path)
         there = f"http://{self.RULES}/{host}/robots.txt"
-        return rules if crc32(host.encode()) % 3 else Answer(302, (("Location", there),))
+        return rules if crc32(host.encode()) % 3 else WebReply(302, (("Location", there),))
 
 
 class SlowFlat(Braked, FlatWeb):

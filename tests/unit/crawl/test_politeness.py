@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crawler.crawl.worker.politeness import MAX_BACKOFF, MIN_BACKOFF, RECOVERY, STRAINED, next_pace, retry_after
-from crawler.frontier.recent import RecentRequests
+from crawler.frontier.hosts import RecentRequests
 from crawler.web.page import Failure, Fetched
 from crawler.web.reasons import look_up
 

@@ -20,7 +20,7 @@ from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Fetched
 
@@ -33,7 +33,7 @@ class Peer:
     """A worker that owns one of two shards, and does each step when the test says so."""
 
     def __init__(self, root: Path, shard: int, name: str, moved: dict[str, str]) -> None:
-        self.store = Store(root, Files(root, name, durable=False))
+        self.store = StoreWriter(root, Files(root, name, durable=False))
         seeds = Seeds(self.store, SETTINGS)
         self.upkeep = Upkeep(self.store, SETTINGS, seeds, Scoreboard(get_context("spawn"), 1, 9), 0, "machine")
         self.upkeep.shards.beat(self.upkeep.counters(), "")
@@ -75,7 +75,7 @@ class Peer:
         self.worker.fetcher.close()
         self.upkeep.closed = True
         self.upkeep._pool.shutdown()
-        self.upkeep.shards.trace.wipe()
+        self.upkeep.shards.local_lock.release()
 
 
 class Two:
@@ -84,7 +84,7 @@ class Two:
     def __init__(self, root: Path, moved: dict[str, str]) -> None:
         self.root, self.moved = root, moved
         root.mkdir()
-        Store(root, Files(root, "maker", durable=False)).make(SETTINGS)
+        StoreWriter(root, Files(root, "maker", durable=False)).make(SETTINGS)
         self.started = 0
         self.peers = [self._start(0), self._start(1)]
 
@@ -113,10 +113,10 @@ class Two:
         raise AssertionError("the crawl does not end")
 
     def kept(self) -> set[str]:
-        return {str(record["url"]) for record in Store(self.root).records()}
+        return {str(record["url"]) for record in StoreWriter(self.root).records()}
 
     def failed(self) -> dict[str, str]:
-        return {str(failure["url"]): str(failure["reason"]) for failure in Store(self.root).refusals()}
+        return {str(failure["url"]): str(failure["reason"]) for failure in StoreWriter(self.root).failures()}
 
 
 @pytest.fixture

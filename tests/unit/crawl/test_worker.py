@@ -29,14 +29,15 @@ from crawler.crawl.worker.visit import Worker
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.table import Host
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store import sync as syncs
 from crawler.store.mount import Draft, Files
 from crawler.store.records import build_record
-from crawler.store.store import Robots, Store
+from crawler.store.store import Robots
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
 
@@ -54,7 +55,7 @@ class Setup:
 
     def __init__(self, root: Path, workers: int = 1, **given: object) -> None:
         self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
-        self.store = Store(root, Files(root, "worker", durable=False))
+        self.store = StoreWriter(root, Files(root, "worker", durable=False))
         self.scoreboard = Scoreboard(get_context("spawn"), workers, 4)
         self.seeds = Seeds(self.store, self.settings)
         self.upkeep = Upkeep(self.store, self.settings, self.seeds, self.scoreboard, 0, "machine")
@@ -82,13 +83,13 @@ def setup(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for one in made:
         one.upkeep.closed = True
         one.upkeep._pool.shutdown()
-        one.upkeep.shards.trace.wipe()
+        one.upkeep.shards.local_lock.release()
 
 
 def test_a_worker_is_not_idle_while_it_has_batches_to_read(
     root: Path, setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     upkeep = setup().upkeep
     upkeep.frontier.own([0, 1])
     add(frontier_of(root, "giver"), *(Task(f"{A}{page}") for page in range(10)))
@@ -96,7 +97,7 @@ def test_a_worker_is_not_idle_while_it_has_batches_to_read(
     assert upkeep._is_idle()
     upkeep.frontier.read_inboxes([0, 1], fresh=True)
     for page in range(10):
-        upkeep.table.settle([Task(f"{A}{page}")], kept=True)
+        upkeep.table.mark_done([Task(f"{A}{page}")], kept=True)
     assert upkeep.table.waiting == 0
     assert not upkeep._is_idle()
     upkeep.frontier.read_on()
@@ -109,7 +110,7 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
 ) -> None:
     mine = setup()
     mine.store.files.durable = True
-    mine.store.files.__dict__["_settles_at_once"] = at_once
+    mine.store.files.__dict__["_syncs_at_once"] = at_once
     written: set[Path] = set()  # files and folders that changed since they were brought to the disk
     lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
     sync, fsync, write_new, rename = syncs.sync_all, os.fsync, Files._write_new, Draft.rename
@@ -137,7 +138,7 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     mine.store.put_html(A, "text")
     mine.keep(A, 0, B, C)
     assert lost == [set()]
-    assert on_disk(root).keys() == {B, C} and mine.store.html(A) == "text"
+    assert on_disk(root).keys() == {B, C} and mine.store.text(A) == "text"
 
 
 def test_what_a_neighbour_leaves_is_looked_for_at_once_by_a_worker_that_has_little(
@@ -217,7 +218,7 @@ def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(
     assert mine.upkeep._may_leave() and mine.upkeep.outcome == "limit"
 
 
-@pytest.mark.parametrize("failing", ["take", "settle"])
+@pytest.mark.parametrize("failing", ["take", "mark_done"])
 def test_a_fault_of_the_task_table_does_not_end_a_request_slot_silently(
     setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -231,7 +232,9 @@ def test_a_fault_of_the_task_table_does_not_end_a_request_slot_silently(
     task, host = Task(A), Host("a.example", 0.0, True, 0)
     monkeypatch.setattr(mine.upkeep.frontier, "take", lambda: (task, host) if failing != "take" else fail())
     monkeypatch.setattr(mine.upkeep.table, failing, fail)
-    monkeypatch.setattr(worker, "visit", fail if failing == "settle" else lambda *_: mine.upkeep.fail(StoreAway("x")))
+    monkeypatch.setattr(
+        worker, "visit", fail if failing == "mark_done" else lambda *_: mine.upkeep.fail(StoreAway("x"))
+    )
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     slot = threading.Thread(target=worker._run_slot, args=(0,), daemon=True)
     slot.start()
@@ -303,7 +306,7 @@ def test_failures_of_many_threads_are_all_counted(setup: Callable[..., Setup]) -
         sys.setswitchinterval(before)
     assert mine.upkeep.counters()["refusals"] == {"dns": 400}
     assert mine.scoreboard.get(0, "failed") == 400
-    assert len(mine.store.settled("a.example")) == 400
+    assert len(mine.store.done("a.example")) == 400
 
 
 def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, setup: Callable[..., Setup]) -> None:
@@ -361,7 +364,7 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     worker = Worker(mine.store, mine.upkeep, mine.seeds)
 
     def list_slowly(host: str, past: int) -> set[str]:
-        mine.store.put_refusal(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
+        mine.store.put_failure(second, Failure(second, "http-404"), 1)  # by the one who gives the shard back
         mine.upkeep.frontier.own([1], past=mine.store.past())
         return set()  # as it was when the listing began
 

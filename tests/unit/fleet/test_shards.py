@@ -17,10 +17,11 @@ import pytest
 from crawler.errors import StoreAway
 from crawler.fleet import shards as shards_module
 from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_counters
-from crawler.fleet.shards import Shards, Trace
+from crawler.fleet.local_lock import LocalLock
+from crawler.fleet.shards import Shards
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 SETTINGS = Settings(shards=8, heartbeat=2.0, dead_after=30.0)
 
@@ -28,9 +29,9 @@ SETTINGS = Settings(shards=8, heartbeat=2.0, dead_after=30.0)
 class Worker:
     """A worker without pages: it beats, and takes and gives shards as it is told."""
 
-    def __init__(self, world: World, me: str, crowd: int = 1) -> None:
+    def __init__(self, world: World, me: str, starting: int = 1) -> None:
         self.world = world
-        self.shards = Shards(Files(world.root, me, durable=False), SETTINGS, crowd)
+        self.shards = Shards(Files(world.root, me, durable=False), SETTINGS, starting)
         self.mine: set[int] = set()
         self.was_there = True
 
@@ -57,10 +58,10 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.now = 1000.0
-        Store(root, Files(root, "maker", durable=False)).make(SETTINGS)
+        StoreWriter(root, Files(root, "maker", durable=False)).make(SETTINGS)
 
-    def worker(self, me: str, crowd: int = 1) -> Worker:
-        return Worker(self, me, crowd)
+    def worker(self, me: str, starting: int = 1) -> Worker:
+        return Worker(self, me, starting)
 
     def rounds(self, *workers: Worker, count: int = 1, idle: int | None = None) -> None:
         for _ in range(count):
@@ -98,7 +99,7 @@ def test_one_worker_has_all_and_many_have_equal_shares(world: World) -> None:
 
 
 def test_workers_that_start_together_do_not_take_everything_first(world: World) -> None:
-    ann, bob = world.worker("ann", crowd=2), world.worker("bob", crowd=2)
+    ann, bob = world.worker("ann", starting=2), world.worker("bob", starting=2)
     world.rounds(ann)
     assert len(ann.mine) == 4
     world.now += 5
@@ -113,7 +114,7 @@ def test_one_that_leaves_in_good_order_is_replaced_at_the_next_look(world: World
     world.rounds(ann, bob, count=3)
     for shard in bob.mine:
         bob.shards.release(shard)
-    bob.shards.say_goodbye({"pages": 7})
+    bob.shards.sign_off({"pages": 7})
     world.rounds(ann, count=1)
     assert len(ann.mine) == 8
     assert {found["pages"] for found in read_counters(ann.shards.files)} == {1, 7}
@@ -258,7 +259,7 @@ shards.beat({"id": "killed", "pages": 3}, "")
 print(list(shards.balance(set())[0]), flush=True)
 sys.stdin.readline()
 shards.beat({"id": "killed", "pages": 4}, "")
-shards.trace.note({"id": "killed", "pages": 5})
+shards.local_lock.note({"id": "killed", "pages": 5})
 print("noted", flush=True)
 time.sleep(600)
 """
@@ -301,7 +302,7 @@ def test_a_worker_killed_on_this_machine_is_buried_at_once_with_its_last_counter
     world.rounds(ann)
     assert len(ann.mine) == 8
     assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
-    assert not list(world.root.glob("crawler-*/killed.*")), "its trace has told all it can"
+    assert not list(world.root.glob("crawler-*/killed.*")), "nothing is left of it"
 
 
 def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_the_same(
@@ -317,24 +318,24 @@ def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_t
     assert [heartbeat.id for heartbeat in ann.shards.watch.alive()] == ["ann"]
 
 
-def test_a_trace_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
-    trace = Trace("12ab")
-    assert Trace.of_the_dead("12ab") == (False, None)
-    trace.note({"pages": 1})
-    assert Trace.of_the_dead("12ab") == (False, None)
-    trace.wipe()
-    assert Trace.of_the_dead("12ab") == (False, None)
-    assert Trace.of_the_dead("never") == (False, None)
+def test_the_lock_of_a_living_worker_does_not_call_it_dead(world: World) -> None:
+    lock = LocalLock("12ab")
+    assert LocalLock.died_here("12ab") == (False, None)
+    lock.note({"pages": 1})
+    assert LocalLock.died_here("12ab") == (False, None)
+    lock.release()
+    assert LocalLock.died_here("12ab") == (False, None)
+    assert LocalLock.died_here("never") == (False, None)
 
 
-def test_a_trace_that_cannot_be_written_is_no_reason_to_stop(world: World) -> None:
-    trace = Trace("12ab")
+def test_a_lock_that_cannot_be_written_is_no_reason_to_stop(world: World) -> None:
+    lock = LocalLock("12ab")
     (folder,) = world.root.glob(f"crawler-{os.getuid()}-*")
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    trace.note({"pages": 1})
-    assert Trace.of_the_dead("12ab") == (False, None)
+    lock.note({"pages": 1})
+    assert LocalLock.died_here("12ab") == (False, None)
 
 
 def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
@@ -535,8 +536,8 @@ def test_last_words_that_could_not_be_read_are_read_again(world: World, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Files, "get", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
-            ann.shards.others_know_the_end()
-    assert ann.shards.others_know_the_end()
+            ann.shards.others_proved_the_end()
+    assert ann.shards.others_proved_the_end()
 
 
 def test_a_worker_that_joins_when_all_are_idle_is_waited_for(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The frontier: nothing leaves it before it is settled, and the next URL is the right one."""
+"""The frontier: nothing leaves it before it is done, and the next URL is the right one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_a
 from lab.world import InSmallLots
 
 from crawler.errors import StoreAway
+from crawler.frontier import batches as batches_module
 from crawler.frontier import frontier as frontier_module
-from crawler.frontier.frontier import Frontier, from_lines, to_lines
+from crawler.frontier.batches import from_lines, to_lines
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task
 from crawler.store.mount import Files
@@ -45,7 +47,7 @@ def take_all(table: Table, now: float = 0.0) -> list[str]:
     while taken := table.take(now):
         task, host = taken
         found.append(task.url)
-        table.settle([task], kept=True)
+        table.mark_done([task], kept=True)
         table.rest(host.host, 0.0)
     return found
 
@@ -59,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 def tidy(owner: Frontier, shard: int, most: int) -> None:
     """Tidy a shard in which more than so many batches are many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frontier_module, "MANY", most)
+        patch.setattr(frontier_module, "MAX_SMALL", most)
         owner.tidy(shard)
 
 
@@ -116,7 +118,7 @@ def test_a_retry_waits_no_longer_than_it_was_told_whatever_the_clocks_say(
 ) -> None:
     data = to_lines([Task(A, 0, 1, time.monotonic() + 100)])
     monkeypatch.setattr(
-        frontier_module,
+        batches_module,
         "time",
         SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=lambda: time.monotonic() + 1e6),
     )
@@ -165,7 +167,7 @@ def test_the_name_of_a_batch_tells_how_many_lines_it_has(root: Path) -> None:
 
 
 def test_a_long_lot_becomes_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     add(frontier_of(root), *(Task(f"{A}{number}") for number in range(25)))
     assert sorted(path.name.rpartition(".")[2] for path in root.glob("frontier/*/*")) == ["10", "10", "5"]
 
@@ -189,7 +191,7 @@ def test_each_url_goes_into_the_folder_of_its_shard(root: Path) -> None:
             assert {mine.shard_of(task.url) for task in from_lines(path.read_bytes())} == {int(path.parent.name)}
 
 
-# ---- nothing leaves before it is settled
+# ---- nothing leaves before it is done
 
 PAGES = [f"https://{host}.example/{number}" for host in "ab" for number in range(3)]
 
@@ -206,7 +208,7 @@ class Life(RuleBasedStateMachine):
         self.start()
         self.other = frontier_of(self.root, "other")
         self.model: dict[str, tuple[int, int]] = {}  # what waits: its smallest depth, its highest attempt
-        self.settled: set[str] = set()
+        self.done: set[str] = set()
 
     def start(self) -> None:
         self.starts += 1
@@ -217,7 +219,7 @@ class Life(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def expect(self, task: Task) -> None:
-        if task.url not in self.settled:
+        if task.url not in self.done:
             depth, attempt = self.model.get(task.url, (task.depth, task.attempt))
             self.model[task.url] = min(depth, task.depth), max(attempt, task.attempt)
 
@@ -248,11 +250,11 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.taken)
     @rule(kept=st.booleans())
-    def settle(self, kept: bool) -> None:
+    def finish(self, kept: bool) -> None:
         _, task = self.taken.popitem()
-        self.settled.add(task.url)
+        self.done.add(task.url)
         self.model.pop(task.url, None)
-        self.mine.table.settle([task], kept)
+        self.mine.table.mark_done([task], kept)
 
     @precondition(lambda self: self.taken)
     @rule()
@@ -290,10 +292,10 @@ class Life(RuleBasedStateMachine):
         self.start()
 
     @invariant()
-    def a_new_owner_finds_all_that_is_not_settled(self) -> None:
+    def a_new_owner_finds_all_that_is_not_done(self) -> None:
         found = {url: (task.depth, task.attempt) for url, task in on_disk(self.root).items()}
         assert {url: found.get(url) for url in self.model} == self.model
-        assert found.keys() <= self.model.keys() | self.settled
+        assert found.keys() <= self.model.keys() | self.done
 
     @invariant()
     def the_counters_are_right(self) -> None:
@@ -339,7 +341,7 @@ def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_resta
     taken = mine.table.take(1e9)
     assert taken and taken[0] == Task(A, 1, 1)
     mine.flush()
-    mine.table.settle([taken[0]], kept=True)
+    mine.table.mark_done([taken[0]], kept=True)
     for shard in (0, 1):
         mine.tidy(shard)
     assert not list(root.glob("frontier/*/*")), "nothing counts for ever"
@@ -390,19 +392,19 @@ def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
 
 def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -> None:
     mine = owner_of(root)
-    for number in range(frontier_module.MANY + 10):
+    for number in range(frontier_module.MAX_SMALL + 10):
         add(mine, Task(f"{A}{number}"))
     for number in range(5):
-        mine.table.settle([Task(f"{A}{number}")], kept=True)
+        mine.table.mark_done([Task(f"{A}{number}")], kept=True)
     mine.tidy(mine.shard_of(A))
     assert len(list(root.glob("frontier/*/*"))) < 35
-    assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MANY + 10)}
+    assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MAX_SMALL + 10)}
 
 
 def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     mine = owner_of(root)
     for number in range(4):
         add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
@@ -410,7 +412,7 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     tidy(mine, mine.shard_of(A), most=1)
     assert set(root.glob("frontier/*/*")) == names
     for number in range(4):
-        mine.table.settle([Task(f"{A}{number}/0")], kept=True)
+        mine.table.mark_done([Task(f"{A}{number}/0")], kept=True)
     tidy(mine, mine.shard_of(A), most=1)
     assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
 
@@ -421,7 +423,7 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
 @pytest.fixture
 def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store in which ten lots wait, the last one with a retry."""
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     giver = frontier_of(root, "giver")
     for number in range(10):
         add(giver, *(Task(f"{A}{number}/{page}") for page in range(10)))
@@ -450,7 +452,7 @@ def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: P
 def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
     mine = owner_of(large)
     for url in take_all(mine.table):
-        mine.table.settle([Task(url)], kept=True)
+        mine.table.mark_done([Task(url)], kept=True)
     shard = mine.shard_of(A)
     assert not mine.tidy(shard)
     assert len(list(large.glob("frontier/*/*"))) == 11
@@ -470,7 +472,7 @@ def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: P
 def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_on_at_first(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "LOT", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     mine = frontier_of(root)
     shard = mine.shard_of(A)
     other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(url) != shard)
@@ -483,7 +485,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     read_all(mine).flush()
     mine.tidy(shard)
     assert len(on_disk(root)) == 12
-    mine.table.settle([Task(A)], kept=True)
+    mine.table.mark_done([Task(A)], kept=True)
     mine.tidy(shard)
     assert len(on_disk(root)) == 11
 
@@ -515,7 +517,7 @@ def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch
     add(mine, Task(A + "1"), Task(A + "2"), Task(A + "3"))
     taken = mine.take()
     assert taken
-    mine.table.settle([taken[0]], kept=True)
+    mine.table.mark_done([taken[0]], kept=True)
     mine.disown([mine.shard_of(A)])
     assert on_disk(root).keys() == {A + "1", A + "2", A + "3"} - {taken[0].url}
 
@@ -635,7 +637,7 @@ def test_a_stray_file_in_a_hosts_folder_harms_nothing(root: Path) -> None:
     for noun in ("links", "errs"):
         mine.files.put(f"{noun}/a.example/notes.txt", b"")
     mine.files.put(f"links/a.example/{urls.key(A)}", b"{}")
-    mine.meet("a.example", Store(root).settled("a.example"), 1)
+    mine.meet("a.example", Store(root).done("a.example"), 1)
     assert take_all(mine.table) == [A + "1"]
 
 
@@ -719,7 +721,7 @@ def test_redirects_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(r
 def take_one(table: Table) -> Task:
     taken = table.take(0.0)
     assert taken
-    table.settle([taken[0]], kept=True)
+    table.mark_done([taken[0]], kept=True)
     table.rest(taken[1].host, 0.0)
     return taken[0]
 
@@ -761,7 +763,7 @@ def test_a_host_that_has_its_share_is_cut() -> None:
     table = table_of(*(Task(f"{A}{number}") for number in range(5)), Task(B), max_per_host=2)
     assert sorted(take_all(table)) == [A + "0", A + "1", B]
     assert table.take(10.0) is None
-    assert (table.cut, table.waiting, table.left[1]) == (3, 0, 0)
+    assert (table.skipped, table.waiting, table.left[1]) == (3, 0, 0)
 
 
 def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
@@ -776,7 +778,7 @@ def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
     table = table_of(*(Task(f"{A}{number}") for number in range(3)), max_per_host=1)
     taken = table.take(0.0)
     assert taken and table.take(0.0) is None
-    table.settle([taken[0]], kept=False)
+    table.mark_done([taken[0]], kept=False)
     table.rest("a.example", 0.0)
     assert len(take_all(table)) == 1
 
@@ -802,7 +804,7 @@ def deal_with_nearer(table: Table) -> list[Task]:
 
 
 @pytest.mark.parametrize("relax", [True, False])
-def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
+def test_a_done_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
     table = table_of(Task(A, 3), relax=relax)
     take_all(table)
     table.add([Task(A, 3), Task(A, 2), Task(A, 2), Task(A, 1)], 2, one_shard)
@@ -813,13 +815,13 @@ def test_a_settled_page_that_is_found_nearer_is_reported_when_depth_matters(rela
     assert table.nearer == []
 
 
-def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_settled() -> None:
+def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_is_done() -> None:
     table = table_of(Task(A, 3), relax=True)
     taken = table.take(0.0)
     assert taken
     table.add([Task(A, 1)], 2, one_shard)
     assert table.nearer == []
-    table.settle([taken[0]], kept=True)
+    table.mark_done([taken[0]], kept=True)
     assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
     assert [(task.url, task.depth) for task in deal_with_nearer(table)] == [(A, 1)]
     assert table.left[2] == 0
@@ -830,7 +832,7 @@ def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_t
     taken = table.take(0.0)
     assert taken
     table.add([Task(A, 1)], 2, one_shard)
-    table.settle([taken[0]], kept=False, links=False)
+    table.mark_done([taken[0]], kept=False, links=False)
     assert (table.nearer, table.left[2]) == ([], 0)
 
 

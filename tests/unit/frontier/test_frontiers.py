@@ -13,12 +13,13 @@ from lab.world import InSmallLots
 
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
-from crawler.frontier.frontier import Frontier, from_lines
+from crawler.frontier.batches import from_lines
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 SHARDS = 4
 PAGES = [f"https://a.example/{number}" for number in range(10)]
@@ -49,12 +50,12 @@ class Crew(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.root = Path(self.folder.name)
-        Store(self.root, Files(self.root, "maker", durable=False)).make(SETTINGS)
+        StoreWriter(self.root, Files(self.root, "maker", durable=False)).make(SETTINGS)
         self.born = 0
         self.crew = [self.recruit() for _ in range(3)]
         self.marked_dead: list[Frontier] = []
-        self.model: set[str] = set()  # handed over and not settled
-        self.settled: set[str] = set()
+        self.model: set[str] = set()  # handed over and not done
+        self.done: set[str] = set()
         for shard in range(SHARDS):
             self.crew[shard % 3].own([shard])
 
@@ -84,7 +85,7 @@ class Crew(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), url=st.sampled_from(PAGES), depth=st.integers(0, 2))
     def hand_over(self, number: int, url: str, depth: int) -> None:
         worker = self.crew[number]
-        if url not in self.settled:
+        if url not in self.done:
             self.model.add(url)
         worker._recent.clear()
         worker.hand_over([Task(url, depth)])
@@ -98,7 +99,7 @@ class Crew(RuleBasedStateMachine):
     def learn_who_owns_what(self, number: int) -> None:
         self.crew[number].inboxes = {shard: min(w.owned) for w in self.crew for shard in w.owned}
 
-    @rule(number=st.integers(0, 2), how=st.sampled_from(["settle", "retry", "put back"]))
+    @rule(number=st.integers(0, 2), how=st.sampled_from(["done", "retry", "put back"]))
     def visit(self, number: int, how: str) -> None:
         worker = self.crew[number]
         taken = worker.table.take(1e9)
@@ -106,10 +107,10 @@ class Crew(RuleBasedStateMachine):
             return
         task, host = taken
         worker.table.rest(host.host, 0.0)
-        if how == "settle":
-            worker.table.settle([task], kept=True)
+        if how == "done":
+            worker.table.mark_done([task], kept=True)
             self.model.discard(task.url)
-            self.settled.add(task.url)
+            self.done.add(task.url)
         elif how == "retry":
             worker.hand_over([Task(task.url, task.depth, task.attempt + 1, 1.0)])
             worker.flush()
@@ -164,7 +165,7 @@ class Crew(RuleBasedStateMachine):
                 tidy(zombie, shard, 1)
 
     @invariant()
-    def every_url_that_is_not_settled_is_in_a_file(self) -> None:
+    def every_url_that_is_not_done_is_in_a_file(self) -> None:
         files = self.root.glob("frontier/*/[!.]*")
         found = {task.url for path in files for task in from_lines(path.read_bytes())}
         assert self.model <= found, self.model - found
@@ -178,7 +179,7 @@ def read_all(worker: Frontier) -> None:
 def tidy(worker: Frontier, shard: int, most: int) -> None:
     """Tidy a shard in which more than so many batches are many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frontier_module, "MANY", most)
+        patch.setattr(frontier_module, "MAX_SMALL", most)
         worker.tidy(shard)
 
 
@@ -205,7 +206,7 @@ TestNothingIsLostBetweenWorkersInSmallLots = CrewInSmallLots.TestCase
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    Store(tmp_path, Files(tmp_path, "maker", durable=False)).make(SETTINGS)
+    StoreWriter(tmp_path, Files(tmp_path, "maker", durable=False)).make(SETTINGS)
     return tmp_path
 
 
@@ -331,10 +332,10 @@ class Stale(Files):
 
 
 def test_who_reads_a_new_batch_knows_the_seeds_that_came_before_it(root: Path) -> None:
-    operator = Store(root, Files(root, "operator", durable=False))
+    operator = StoreWriter(root, Files(root, "operator", durable=False))
     files = Stale(root, "mine")
-    seeds = Seeds(Store(root, files), Settings(shards=SHARDS, scope="host"))
-    mine = Frontier(files, SETTINGS, before_news=seeds.refresh)
+    seeds = Seeds(StoreWriter(root, files), Settings(shards=SHARDS, scope="host"))
+    mine = Frontier(files, SETTINGS, before_reading=seeds.refresh)
     mine.own(range(SHARDS))
     for host in ("b", "c"):
         operator.add_seeds([f"https://{host}.example/"], host)

@@ -17,7 +17,7 @@ from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
-from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
 
@@ -39,10 +39,10 @@ def settings_of(**given: object) -> Settings:
     return Settings(**{"shards": 4, "durable": False, **given})  # type: ignore[arg-type]
 
 
-def draw(root: Path, settings: Settings) -> Store:
+def draw(root: Path, settings: Settings) -> StoreWriter:
     """The store of the little crawl, with an empty frontier."""
     root.mkdir()
-    store = Store(root, Files(root, "me", durable=False))
+    store = StoreWriter(root, Files(root, "me", durable=False))
     store.make(settings)
     store.add_seeds([f"{SITE}/"], "first")
     for url, (depth, links) in PAGES.items():
@@ -50,7 +50,7 @@ def draw(root: Path, settings: Settings) -> Store:
         page = Fetched(url, 301 if is_redirect else 200, {"content-type": "text/html"}, b"body")
         reading = None if is_redirect else Reading("body", "utf-8", "", tuple(links))
         store.put_record(url, to_json(build_record(page, reading, depth, links, 0.0)))
-    store.put_refusal(f"{SITE}/gone", Failure(f"{SITE}/gone", "http-404"), 1)
+    store.put_failure(f"{SITE}/gone", Failure(f"{SITE}/gone", "http-404"), 1)
     return store
 
 
@@ -97,7 +97,7 @@ def test_a_record_made_by_hand_harms_nothing(tmp_path: Path, odd: str, has_seeds
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
 
 
-def waiting(store: Store, settings: Settings) -> dict[str, int]:
+def waiting(store: StoreWriter, settings: Settings) -> dict[str, int]:
     """What a worker finds in the batches: URL -> depth."""
     owner = Frontier(Files(store.root, "reader", durable=False), settings)
     owner.own(range(settings.shards))
@@ -116,7 +116,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("spread", ["host", "url"])
-def test_every_link_that_is_not_settled_waits_again_at_its_smallest_depth(tmp_path: Path, spread: str) -> None:
+def test_every_link_that_is_not_done_waits_again_at_its_smallest_depth(tmp_path: Path, spread: str) -> None:
     settings = settings_of(spread=spread)
     store = draw(tmp_path / "store", settings)
     shutil.rmtree(store.root / "frontier")
@@ -204,7 +204,7 @@ def test_a_copy_without_seeds_finds_them_in_the_records(tmp_path: Path) -> None:
     for noun in ("links", "errs"):
         shutil.copytree(old.root / noun, copy / noun)
     found = begin(copy, {"shards": 4, "scope": "host", "durable": False}, [], "me", quiet)
-    store = Store(copy)
+    store = StoreWriter(copy)
     assert [seeds for _, seeds in store.seeds()] == [[f"{SITE}/"]]
     assert waiting(store, found).keys() == {url for url in ALL if url.startswith(SITE)}
 

@@ -350,9 +350,9 @@ def keeper(tmp_path: Path) -> Iterator[Files]:
     if not Path("/proc/self/fd").exists():
         pytest.skip("open files are counted in /proc, which is not here")
     store = files(made(tmp_path / "store"))
-    store.places.hold = 3
+    store.directories.max_kept = 3
     yield store
-    store.places.let_go()
+    store.directories.close_kept()
 
 
 def test_the_way_to_a_folder_that_is_kept_open_is_not_walked_again(
@@ -376,7 +376,7 @@ def test_as_many_folders_are_kept_open_as_may_be_and_none_after_letting_go(keepe
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: keeper.put(f"links/{number % 50}.example/{number}", b"page"), range(400)))
     assert before < open_files() <= before + 3 + 8  # each thread may be about to add one
-    keeper.places.let_go()
+    keeper.directories.close_kept()
     assert open_files() == before
     assert all(keeper.get(f"links/{number % 50}.example/{number}") == b"page" for number in range(400))
 
@@ -391,7 +391,7 @@ def test_a_folder_that_a_user_removes_while_it_is_kept_open_is_made_again(keeper
 def test_a_folder_that_a_user_moves_is_held_on_to_only_until_it_is_let_go(keeper: Files, tmp_path: Path) -> None:
     keeper.put("links/a.example/first", b"")
     Path(f"{keeper.root}/links/a.example").rename(tmp_path / "moved")
-    keeper.places.let_go()
+    keeper.directories.close_kept()
     keeper.put("links/a.example/second", b"here")
     assert keeper.get("links/a.example/second") == b"here"
     assert os.listdir(tmp_path / "moved") == ["first"]
@@ -413,7 +413,7 @@ def test_a_name_that_leads_out_of_the_store_is_neither_read_nor_written(tmp_path
     (tmp_path / "name").write_text("outside")
     before = everything(tmp_path)
     for call in (files(root).get, files(root).names, files(root).create, files(root).drop, files(root).make):
-        with pytest.raises(StoreError, match="does not stay in the store"):
+        with pytest.raises(StoreError, match="leads out of the store"):
             call(name)
     with pytest.raises(StoreError):
         files(root).put(name, b"")
@@ -485,7 +485,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_named_as_such_and_leaves_no_temporary_file(small_disk: Path) -> None:
     store = files(small_disk)
-    with pytest.raises(DiskFull, match=r"no room in the store .*free some bytes or inodes"):
+    with pytest.raises(DiskFull, match=r"the store's disk is full .*free space or inodes"):
         store.put("page", b"x" * 200_000)
     assert os.listdir(small_disk) == []
     store.put("page", b"x" * 1000)
@@ -503,8 +503,8 @@ def test_a_disk_without_inodes_is_a_full_disk(small_disk: Path) -> None:
 @pytest.mark.parametrize(
     "number, kind, words",
     [
-        (errno.ENOSPC, DiskFull, "no room in the store"),
-        (errno.EDQUOT, DiskFull, "no room in the store"),
+        (errno.ENOSPC, DiskFull, "the store's disk is full"),
+        (errno.EDQUOT, DiskFull, "the store's disk is full"),
         (errno.EMFILE, NoDescriptors, "ulimit -n"),
         (errno.ENFILE, NoDescriptors, "ulimit -n"),
         (errno.EACCES, StoreError, "check the mount and the permissions"),
@@ -513,8 +513,8 @@ def test_a_disk_without_inodes_is_a_full_disk(small_disk: Path) -> None:
         (errno.EIO, StoreAway, "is the mount still there?"),
         (errno.ENOTCONN, StoreAway, "is the mount still there?"),
         (errno.ETIMEDOUT, StoreAway, "is the mount still there?"),
-        (errno.ENOMEM, StoreAway, "the store does not answer"),
-        (errno.EINTR, StoreAway, "the store does not answer"),
+        (errno.ENOMEM, StoreAway, "the store does not respond"),
+        (errno.EINTR, StoreAway, "the store does not respond"),
     ],
 )
 def test_each_error_of_the_mount_is_one_sentence_that_says_what_to_do(

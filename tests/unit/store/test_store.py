@@ -20,7 +20,8 @@ from crawler.frontier.scope import Seeds
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
-from crawler.store.store import FOLDERS, Robots, Store, new_settings, open_store
+from crawler.store.store import FOLDERS, Robots, open_store
+from crawler.store.writer import StoreWriter, new_settings
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
 
@@ -32,13 +33,13 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path, Files(tmp_path, "me", durable=False))
+def store(tmp_path: Path) -> StoreWriter:
+    store = StoreWriter(tmp_path, Files(tmp_path, "me", durable=False))
     store.make(Settings(shards=2))
     return store
 
 
-def seeds_of(store: Store) -> list[str]:
+def seeds_of(store: StoreWriter) -> list[str]:
     """The URLs in all files of seeds."""
     return sorted(url for _, seeds in store.seeds() for url in seeds)
 
@@ -53,7 +54,7 @@ def waiting(root: Path) -> list[str]:
 
 
 def test_a_folder_that_is_listed_but_cannot_be_seen_yet_tells_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put_record(URL, b"{}")
     past = dict(store.past())["a.example"]
@@ -64,7 +65,7 @@ def test_a_folder_that_is_listed_but_cannot_be_seen_yet_tells_nothing(
     assert store.done_by_others("b.example", 0) == set()
 
 
-def test_a_record_is_one_line_of_ascii_json(store: Store) -> None:
+def test_a_record_is_one_line_of_ascii_json(store: StoreWriter) -> None:
     page = Fetched(URL, 200, {"content-type": "Text/HTML; charset=x", "etag": '"ü\ud800\n"'}, b"body")
     reading = Reading("text", "utf-8", "Über\n\ud800 \0 ☃", (URL + "?a=1", "https://b.example/"))
     store.put_record(URL, to_json(build_record(page, reading, 3, reading.links, 0.0)))
@@ -86,11 +87,11 @@ def test_a_record_says_what_the_page_says_to_robots_and_a_redirect_says_nothing(
     assert build_record(Fetched(URL, 301), None, 0, (), 0.0)["robots"] == []
 
 
-def test_a_refusal_says_why_in_one_line(store: Store) -> None:
-    store.put_refusal(URL, Failure(URL, "http-404", "Not\nFound \udcff"), 2)
+def test_a_refusal_says_why_in_one_line(store: StoreWriter) -> None:
+    store.put_failure(URL, Failure(URL, "http-404", "Not\nFound \udcff"), 2)
     [path] = (store.root / "errs" / "a.example").iterdir()
     assert path.read_bytes().isascii() and path.read_bytes().count(b"\n") == 1
-    found = store.refusal(URL)
+    found = store.failure(URL)
     assert found is not None
     assert (found["url"], found["reason"], found["attempts"]) == (URL, "http-404", 2)
 
@@ -104,7 +105,7 @@ def test_html_is_text_to_grep_whatever_the_page_was(text: str) -> None:
         def put(self, name: str, data: bytes, later: bool = False) -> None:
             Kept.data = data
 
-    Store("/nowhere", Kept("/nowhere")).put_html(URL, text)
+    StoreWriter("/nowhere", Kept("/nowhere")).put_html(URL, text)
     assert b"\0" not in Kept.data
     clean = Kept.data.decode("utf-8", "strict")
     assert len(clean) == len(text)
@@ -112,15 +113,15 @@ def test_html_is_text_to_grep_whatever_the_page_was(text: str) -> None:
         assert clean == text
 
 
-def test_what_is_settled_of_a_host_is_known_from_two_listings(store: Store) -> None:
-    assert store.settled("a.example") == set()
+def test_what_is_done_of_a_host_is_known_from_two_listings(store: StoreWriter) -> None:
+    assert store.done("a.example") == set()
     store.put_record(URL, b"{}\n")
-    store.put_refusal(URL + "2", Failure(URL, "dns"), 1)
+    store.put_failure(URL + "2", Failure(URL, "dns"), 1)
     (store.root / "links" / "a.example" / ".me-1234").touch()
-    assert store.settled("a.example") == {urls.key(URL), urls.key(URL + "2")}
+    assert store.done("a.example") == {urls.key(URL), urls.key(URL + "2")}
 
 
-def test_an_unreadable_record_is_passed_over(store: Store) -> None:
+def test_an_unreadable_record_is_passed_over(store: StoreWriter) -> None:
     store.put_record(URL, to_json({"url": URL}))
     for name, data in {"0": b"", "1": b"{", "2": b"[]", "3": b"\xff\xfe", "4": b"null"}.items():
         store.files.put(f"links/a.example/{name}", data)
@@ -142,18 +143,18 @@ def test_robots_txt_comes_back_as_it_was_read(body: bytes, status: int, when: in
         def get(self, name: str) -> bytes:
             return Memory.data
 
-    store = Store("/nowhere", Memory("/nowhere"))
+    store = StoreWriter("/nowhere", Memory("/nowhere"))
     store.put_robots("a.example", Robots(float(when), status, body))
     assert store.robots("a.example") == Robots(float(when), status, body)
 
 
-def test_a_host_without_or_with_a_strange_robots_file_has_none(store: Store) -> None:
+def test_a_host_without_or_with_a_strange_robots_file_has_none(store: StoreWriter) -> None:
     assert store.robots("a.example") is None
     store.files.put("robots/a.example", b"User-agent: *\n")
     assert store.robots("a.example") is None
 
 
-def test_seeds_are_remembered_and_known_files_are_left_out(store: Store) -> None:
+def test_seeds_are_remembered_and_known_files_are_left_out(store: StoreWriter) -> None:
     store.add_seeds([URL, "https://b.example/"], "one")
     store.add_seeds([], "none")
     store.add_seeds(["https://c.example/"], "two")
@@ -165,7 +166,7 @@ def test_seeds_are_remembered_and_known_files_are_left_out(store: Store) -> None
     assert list(store.seeds({"one", "none"})) == [("two", ["https://c.example/"])]
 
 
-def test_a_line_of_seeds_that_is_no_url_is_passed_over(store: Store) -> None:
+def test_a_line_of_seeds_that_is_no_url_is_passed_over(store: StoreWriter) -> None:
     lines = [b"example.org", b"", b"https:", b"https://../etc/", b"ftp://a.example/", b"https://\xff.example/"]
     store.files.put("seeds/by-hand", b"\n".join([*lines, URL.encode()]))
     assert list(store.seeds()) == [("by-hand", [URL])]
@@ -174,7 +175,7 @@ def test_a_line_of_seeds_that_is_no_url_is_passed_over(store: Store) -> None:
     assert seeds.headers_for("https://a.example/") == ("X-Key: secret",)
 
 
-def test_secrets_go_to_the_seeds_hosts_only(store: Store) -> None:
+def test_secrets_go_to_the_seeds_hosts_only(store: StoreWriter) -> None:
     store.add_seeds([URL], "first")
     store.add_seeds(["https://www.example/"], "redirect-1")
     headers = ("Authorization: secret", "Accept-Language: de", "DNT: 1", "From: me@a.example")
@@ -185,7 +186,7 @@ def test_secrets_go_to_the_seeds_hosts_only(store: Store) -> None:
         assert seeds.headers_for(stranger) == headers[1:]
 
 
-def test_who_was_named_by_http_gets_secrets_by_https_too(store: Store) -> None:
+def test_who_was_named_by_http_gets_secrets_by_https_too(store: StoreWriter) -> None:
     store.add_seeds(["http://plain.example/"], "first")
     seeds = Seeds(store, Settings(headers=("Authorization: secret",)))
     seeds.refresh()
@@ -193,7 +194,9 @@ def test_who_was_named_by_http_gets_secrets_by_https_too(store: Store) -> None:
 
 
 @pytest.mark.parametrize("header", ["From-Token: secret", "DNT-Key: secret", "Acceptance-Key: secret"])
-def test_a_secret_whose_name_only_begins_like_a_harmless_one_goes_to_no_stranger(store: Store, header: str) -> None:
+def test_a_secret_whose_name_only_begins_like_a_harmless_one_goes_to_no_stranger(
+    store: StoreWriter, header: str
+) -> None:
     assert Seeds(store, Settings(headers=(header,))).headers_for("https://b.example/") == ()
 
 
@@ -237,7 +240,7 @@ def test_a_store_whose_making_was_cut_off_is_made_whole_by_the_same_command(
         patch.setattr(Files, "make", cut_off)
         with pytest.raises(KeyboardInterrupt):
             begin(root, {"shards": 4}, [URL], "me", quiet)
-    assert not Store(root).exists()
+    assert not StoreWriter(root).exists()
     begin(root, {"shards": 4}, [URL], "me", quiet)
     assert len(open_store(root).files.names("shards")) == 4
     assert waiting(root) == [URL]
@@ -249,7 +252,7 @@ def copy_of_pages(root: Path) -> None:
     page = Fetched(URL, 200, {"content-type": "text/html"}, b"x")
     link = "https://a.example/next"
     record = build_record(page, Reading("x", "utf-8", "", (link,)), 0, (link,), 0.0)
-    Store(root, Files(root, "me", durable=False)).put_record(URL, to_json(record))
+    StoreWriter(root, Files(root, "me", durable=False)).put_record(URL, to_json(record))
 
 
 def test_a_store_made_around_copied_pages_goes_on_with_their_links(tmp_path: Path) -> None:
@@ -265,17 +268,17 @@ def test_a_kill_right_after_a_store_was_made_around_copied_pages_loses_no_link(
 ) -> None:
     root = tmp_path / "store"
     copy_of_pages(root)
-    real = Store.make
+    real = StoreWriter.make
 
-    def make_and_die(self: Store, settings: Settings, mark: str | None = None) -> None:
+    def make_and_die(self: StoreWriter, settings: Settings, mark: str | None = None) -> None:
         real(self, settings, mark)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "make", make_and_die)
+        patch.setattr(StoreWriter, "make", make_and_die)
         with pytest.raises(KeyboardInterrupt):
             begin(root, {"shards": 2}, [], "me", quiet)
-    assert Store(root).exists(), "it counts as made"
+    assert StoreWriter(root).exists(), "it counts as made"
     begin(root, {}, [], "me", quiet)
     assert waiting(root) == ["https://a.example/next"]
 
@@ -305,14 +308,14 @@ def test_no_delay_spreads_a_host_over_all_workers_unless_said_otherwise() -> Non
 # ---- what is no store of ours
 
 
-def edit_readme(store: Store, old: str, new: str) -> None:
+def edit_readme(store: StoreWriter, old: str, new: str) -> None:
     path = store.root / "README"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
 @pytest.mark.parametrize("name", ["format", "spelling"])
-def test_a_store_of_another_version_is_refused_with_both_numbers(store: Store, name: str) -> None:
+def test_a_store_of_another_version_is_refused_with_both_numbers(store: StoreWriter, name: str) -> None:
     edit_readme(store, f"{name}: 1", f"{name}: 2")
     with pytest.raises(StoreError, match=rf"has {name} 2, this program writes {name} 1; use the version"):
         open_store(store.root)

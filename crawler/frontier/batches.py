@@ -1,0 +1,155 @@
+"""Batches: write-once files of tasks in the shards' folders, one task a line.
+
+A batch's name ends with its number of lines, so that a listing shows how much is waiting.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import TypeVar
+
+from crawler.errors import DiskFull, Misshapen, StoreError
+from crawler.frontier.task import Task
+from crawler.store.mount import Files, Run
+from crawler.store.store import shard_name
+from crawler.web import urls
+from crawler.web.page import PRIORITY
+
+LISTINGS = 3  # of a folder whose batches change while they are read
+RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
+TASK_LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t([0-9a-f,]*)\t(10|\d))?")
+
+Item = TypeVar("Item")
+
+
+class BatchFiles:
+    """Lists, reads, writes and removes batches; `run` calls a function for each item, as an executor's `map` does."""
+
+    def __init__(self, files: Files, run: Run = map) -> None:
+        self.files = files
+        self._run = run
+        self._prefix = f"{files.me}-{secrets.token_hex(2)}-"  # a machine has more than one writer under its name
+        self._count = 0
+
+    def names(self, shard: int, fresh: bool) -> set[str]:
+        """Return the names of a shard's batches; `fresh` if a cached listing will not do."""
+        if fresh:
+            self.files.freshen(folder(shard))
+        return set(self.files.names(folder(shard)))
+
+    def all_names(self, shards: Iterable[int], fresh: bool) -> list[tuple[int, set[str]]]:
+        """Return each shard with the names of its batches."""
+        return list(self._run(lambda shard: (shard, self.names(shard, fresh)), shards))
+
+    def get(self, shard: int, name: str) -> bytes | None:
+        """Return a batch, or None if it is gone."""
+        return self.files.get(f"{folder(shard)}/{name}")
+
+    def write(
+        self, parts: list[tuple[int, list[Task]]], folders: Collection[str] = ()
+    ) -> list[tuple[int, str, list[Task]]]:
+        """Write a batch for each (shard, tasks), several at a time, and sync their folders and these `folders`.
+
+        Return each shard and its tasks with the name of the batch.
+        """
+        named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
+        try:
+            for _ in self._run(self._put, named):
+                pass
+        except DiskFull:
+            for shard, name, _ in named:  # the next attempt writes all of them again, and needs the space
+                with suppress(StoreError):
+                    self.drop(shard, name)
+            raise
+        self.files.sync({folder(shard) for shard, _ in parts}.union(folders), self._run)
+        return named
+
+    def _put(self, batch: tuple[int, str, list[Task]]) -> None:
+        shard, name, part = batch
+        self.files.put(f"{folder(shard)}/{name}", to_lines(part), later=True)
+
+    def _new_name(self, lines: int) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count:06d}.{lines}"
+
+    def is_ours(self, name: str) -> bool:
+        """Tell whether we wrote this batch."""
+        return name.startswith(self._prefix)
+
+    def drop(self, shard: int, name: str) -> None:
+        """Remove a batch."""
+        self.files.drop(f"{folder(shard)}/{name}")
+
+
+def folder(shard: int) -> str:
+    """Return the folder of a shard's batches."""
+    return f"frontier/{shard_name(shard)}"
+
+
+def read_batches(files: Files, shard: int) -> Iterator[bytes]:
+    """Yield a shard's batches; what was in one that disappears meanwhile is in the next listing."""
+    read: set[str] = set()
+    for _ in range(LISTINGS):
+        gone = False
+        for name in sorted(set(files.names(folder(shard))) - read):
+            read.add(name)
+            with suppress(Misshapen):  # somebody may have left a folder there
+                data = files.get(f"{folder(shard)}/{name}")
+                gone = gone or data is None
+                yield data or b""
+        if not gone:
+            return
+
+
+def lines_of(name: str) -> int:
+    """Return the number of lines of a batch, from its name."""
+    lines = name.rpartition(".")[2]
+    return int(lines) if lines.isdecimal() else 0
+
+
+def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Yield lists of at most so many items."""
+    rest = iter(items)
+    while part := list(islice(rest, most)):
+        yield part
+
+
+def to_lines(tasks: Iterable[Task]) -> bytes:
+    """Return a batch, tab-separated: depth, attempt, due, url, and unless they are the defaults, via and priority.
+
+    Due is 0 or `written+seconds`: a reader waits no longer than those seconds, whatever its clock says.
+    """
+    now, wall = time.monotonic(), int(time.time())
+    return "".join(_line(task, now, wall) for task in tasks).encode("ascii")
+
+
+def _line(task: Task, now: float, wall: int) -> str:
+    due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
+    more = f"\t{task.via}\t{task.priority}" if task.via or task.priority != PRIORITY else ""
+    return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
+
+
+def from_lines(data: bytes) -> Iterator[Task]:
+    """Yield the tasks of a batch; invalid lines (of a file made by hand, say) are passed over."""
+    now, wall = time.monotonic(), time.time()
+    for line in data.decode("ascii", "replace").splitlines():
+        found = TASK_LINE.fullmatch(line)
+        if found and urls.is_safe(found[5]):
+            seconds = int(found[4] or 0)
+            due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
+            yield Task(found[5], int(found[1]), int(found[2]), due, _via(found[6] or ""), int(found[7] or PRIORITY))
+
+
+def retries_of(data: bytes) -> Iterator[Task]:
+    """Yield the tasks of a batch that were attempted before."""
+    return from_lines(b"".join(RETRY_LINE.findall(data)))
+
+
+def _via(field: str) -> str:
+    """Return the redirects that led to a task; batches of version 0.1.0 hold only their number."""
+    return field if len(field) > 3 else ",".join(["0" * 12] * int(field or 0))
