@@ -21,7 +21,7 @@ fleet/shards and fleet/heartbeats (who owns what, who is alive), store/mount (wh
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # so that `typing` need not be loaded before Ctrl-C ends the command without a word
+TYPE_CHECKING = False  # `typing` would delay the moment from which Ctrl-C exits silently
 if TYPE_CHECKING:
     from crawler.store.store import Page, Store
 

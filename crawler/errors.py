@@ -32,7 +32,7 @@ class CrawlerError(Exception):
 
 
 class NotThere(CrawlerError):
-    """The store is fine, but does not have what the operator asked for."""
+    """The store is fine, but does not have what the operator wants."""
 
     exit_code = MISSING
 

@@ -40,7 +40,7 @@ Facts = dict[str, Any]
 
 DONE, WAITING, NEVER_SEEN, NEVER_REQUESTED = "done", "waiting", "never seen", "never requested"
 SHOWN = 5  # seeds or patterns that are named
-# What the crawl itself asks on behalf of hosts.
+# Fragments of tasks for sitemaps, and for the robots.txt of another host.
 MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
 TRAPS = {
     "long": "it is longer than 1,000 characters",

@@ -78,77 +78,33 @@ class Workload:
     others: float = RATES["others"].value
 
 
-@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a workload takes if its pages are spread evenly over the hosts and the time."""
 
-    task: Workload
-
-    @property
-    def pages_a_second(self) -> float:
-        """Return the pace of the whole crawl."""
-        return self.task.pages / self.task.seconds
-
-    @property
-    def requests(self) -> float:
-        """Return the number of requests: pages, redirects and failures, and a robots.txt for each host."""
-        return self.task.pages * (1 + self.task.others) + self.task.hosts
-
-    @property
-    def host_seconds(self) -> float:
-        """Return how long one host takes; without a delay it can be requested by many at once."""
-        return (self.task.delay + LATENCY) * self.requests / self.task.hosts if self.task.delay else 0.0
-
-    @property
-    def machines(self) -> int:
-        """Return how many machines have enough cores and enough requests open at once."""
-        cpu = (rate("cpu_page") * self.task.pages + rate("cpu_host") * self.task.hosts) / 1000
-        open_requests = self.requests * LATENCY / self.task.concurrency
-        workers = max(cpu, open_requests) / self.task.seconds / rate("load")
-        return max(math.ceil(workers / self.task.workers - 1e-9), 1)
-
-    @property
-    def memory(self) -> float:
-        """Return the bytes of memory of a machine."""
-        return rate("memory") * 1e6 * self.task.workers
-
-    @property
-    def files(self) -> float:
-        """Return how many files and folders, and so inodes, the store has at the end."""
-        return self.task.pages * (rate("files_page") + self.task.others) + rate("files_host") * self.task.hosts
-
-    @property
-    def disk(self) -> float:
-        """Return the bytes of the store, in whole blocks."""
-        page = _blocks(self.task.page_size) + _blocks(rate("record")) + self.task.others * BLOCK
-        return self.task.pages * page + self.task.hosts * rate("files_host") * BLOCK
-
-    @property
-    def server_files(self) -> float:
-        """Return the files that the file server takes in a second, as `crawler doctor` counts them."""
-        return (rate("files_page") * self.task.pages + rate("files_host") * self.task.hosts) / self.task.seconds
-
-    @property
-    def servers(self) -> float:
-        """Return how many file servers this needs: over 1, a single one is too slow."""
-        return self.server_files / (self.task.files * rate("load"))
-
-    @property
-    def least_seconds(self) -> float:
-        """Return the shortest time that politeness and one file server allow, whatever the machines."""
-        return max(self.host_seconds, self.servers * self.task.seconds)
-
-    @property
-    def shards(self) -> int:
-        """Return the `--shards` for the store: four for each worker, so that they can be divided evenly."""
+    def __init__(self, task: Workload) -> None:
+        pages, hosts, seconds = task.pages, task.hosts, task.seconds
+        self.task = task
+        self.pages_a_second = pages / seconds
+        self.requests = pages * (1 + task.others) + hosts  # pages, redirects and failures, and each host's robots.txt
+        # How long one host takes; without a delay it can be requested by many at once.
+        self.host_seconds = (task.delay + LATENCY) * self.requests / hosts if task.delay else 0.0
+        cpu = (rate("cpu_page") * pages + rate("cpu_host") * hosts) / 1000
+        open_requests = self.requests * LATENCY / task.concurrency
+        workers = max(cpu, open_requests) / seconds / rate("load")
+        self.machines = max(math.ceil(workers / task.workers - 1e-9), 1)
+        self.memory = rate("memory") * 1e6 * task.workers  # bytes a machine
+        self.files = pages * (rate("files_page") + task.others) + rate("files_host") * hosts  # each takes an inode
+        page = _blocks(task.page_size) + _blocks(rate("record")) + task.others * BLOCK
+        self.disk = pages * page + hosts * rate("files_host") * BLOCK
+        # Files a second that the file server takes, as `crawler doctor` counts them; over 1 server, one is too slow.
+        self.server_files = (rate("files_page") * pages + rate("files_host") * hosts) / seconds
+        self.servers = self.server_files / (task.files * rate("load"))
+        self.least_seconds = max(self.host_seconds, self.servers * seconds)  # whatever the machines
+        # Four shards for each worker, so that they can be divided evenly.
         least, most = SHARDS
-        return min(max(1 << math.ceil(math.log2(4 * self.machines * self.task.workers)), least), most)
-
-    @property
-    def ext4_inodes(self) -> float:
-        """Return the inodes that mkfs.ext4 makes by default on a disk of `disk / load` bytes."""
+        self.shards = min(max(1 << math.ceil(math.log2(4 * self.machines * task.workers)), least), most)
         size = self.disk / rate("load")
-        return size / next(each for least, each in EXT4 if size >= least)
+        self.ext4_inodes = size / next(each for from_size, each in EXT4 if size >= from_size)  # of mkfs.ext4's default
 
 
 def _blocks(size: float) -> float:
@@ -208,10 +164,10 @@ def learn(store: Store, pages: float) -> dict[str, float]:
 
 def as_json(estimate: Estimate) -> dict[str, Any]:
     """Return the workload, the estimate, the warnings and the rates."""
-    names = [name for name, found in vars(Estimate).items() if isinstance(found, property)]
+    figures = {name: value for name, value in vars(estimate).items() if name != "task"}
     return {
         "task": asdict(estimate.task),
-        "estimate": {name: getattr(estimate, name) for name in names},
+        "estimate": figures,
         "warnings": list(warnings(estimate)),
         "rates": {name: found._asdict() for name, found in RATES.items()},
     }

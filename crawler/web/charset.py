@@ -1,4 +1,4 @@
-"""Bytes to text, as a browser reads them: whose word on the charset counts, and what each charset means."""
+"""Decoding as browsers do: which declaration of the charset counts, and what each charset means."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from webencodings.labels import LABELS
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 DEFAULT = "windows-1252"
 PRESCAN = 1024
-# Browsers also heed a late <meta>, by starting over; this is how far we look for one.
-LATE = 65_536
-SAMPLE = 65_536
+# Browsers also obey a late <meta>, by starting over; we search this many bytes for one.
+LATE_PRESCAN = 65_536
+MAX_SAMPLE = 65_536
 
 _HEADER = re.compile(r';\s*charset\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^;\s"\']+))', re.I)
 _XML = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*([\"'])([^\"'>\x00-\x20]+)\1[^>]*>")
 _SPACE = rb"\t\n\f\r "
-# One attribute, as the standard's prescan gets it; no match: the bytes ran out in the middle of it.
+# One attribute, as in the standard's prescan; no match: the bytes end in the middle of it.
 _ATTRIBUTE = re.compile(
     rb"[%(s)s/]*+([^%(s)s/>][^%(s)s/>=]*+)(?=[%(s)s/>=])[%(s)s]*+(?=.)"
     rb"(?:=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s>\"'][^%(s)s>]*+)(?=[%(s)s>])|(?=>))|(?!=))" % {b"s": _SPACE},
@@ -31,7 +31,7 @@ _CONTENT = re.compile(
     rb"charset[%(s)s]*+=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s;\"'][^%(s)s;]*+))" % {b"s": _SPACE}
 )
 
-# Where Python's codec of that name is not the standard's: it lacks characters, or is another charset.
+# Where Python's codec of that name differs from the standard: it lacks characters, or is another charset.
 _CODECS = {
     "big5": "big5hkscs",
     "euc-kr": "cp949",
@@ -45,7 +45,7 @@ _CODECS = {
     "windows-874": "cp874",
     "x-mac-cyrillic": "mac-cyrillic",
 }
-# Characters that the standard reads otherwise than Python's codec, by what Python makes of their bytes.
+# Characters that the standard decodes differently: from what Python's codec gives to what the standard gives.
 _JIS = str.maketrans("〜‖−¢£¬", "～∥－￠￡￢")
 _GB = {
     0xE5E5: 0x3000,
@@ -69,7 +69,7 @@ _LEADS = {
     "euc_jp": range(0xA1, 0xFF),
     "gb18030": range(0x81, 0xFF),
 }
-# What a guess may say. HZ, UTF-7 and the like have been ways to smuggle markup.
+# Allowed guesses. HZ, UTF-7 and the like have been used to smuggle markup.
 _GUESSES = frozenset(
     [f"windows-{page}" for page in (874, *range(1250, 1259))]
     + [f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)]
@@ -79,7 +79,7 @@ _GUESSES = frozenset(
 
 
 def decode(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a page's text and the WHATWG name of its charset; never fails, never gives a lone surrogate."""
+    """Return a page's text and the WHATWG name of its charset; never fails, never returns a lone surrogate."""
     for bom, name in BOMS:
         if body.startswith(bom):
             return to_text(body[len(bom) :], name), name
@@ -88,18 +88,18 @@ def decode(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 def look_up(label: str) -> str | None:
-    """Return the WHATWG name of a label from the web; Python's own codec registry is never asked."""
+    """Return the WHATWG name of a label from the web; never uses Python's own codec registry."""
     return LABELS.get(label.strip("\t\n\f\r ").lower()) if label.isascii() else None
 
 
 def from_header(content_type: str) -> str | None:
-    """Return the charset that a Content-Type header names, if it names one that exists."""
+    """Return the charset of a Content-Type header, if it is a known one."""
     match = _HEADER.search(content_type)
     return look_up(next(filter(None, match.groups()), "")) if match else None
 
 
 def prescan(head: bytes) -> str | None:
-    """Return the charset that a page's first bytes declare: the standard's algorithm of that name."""
+    """Return the charset that a page's first bytes declare, by the standard's prescan algorithm."""
     head = head.lower()
     if head.startswith((b"<\0?\0x\0", b"\0<\0?\0x")):
         return "utf-16le" if head[0] else "utf-16be"
@@ -136,7 +136,7 @@ def _attributes(head: bytes, at: int, found: dict[bytes, bytes]) -> int:
 
 
 def _declared(meta: dict[bytes, bytes]) -> str | None:
-    """Return what one <meta> says about the charset."""
+    """Return the charset that one <meta> declares."""
     name = None
     if b"charset" in meta:
         name = look_up(meta[b"charset"].decode("latin-1"))
@@ -151,34 +151,34 @@ def _xml(head: bytes) -> str | None:
 
 
 def _in_ascii(name: str | None) -> str | None:
-    """Correct a declaration that could not be read as ASCII if it were true."""
+    """Correct a charset whose declaration could not be ASCII if it were true."""
     if name in ("utf-16be", "utf-16le"):
         return "utf-8"
     return DEFAULT if name == "x-user-defined" else name
 
 
 def guess(body: bytes) -> str:
-    """Return the most likely charset of a page that does not say: UTF-8 if it can be, else by its letters."""
+    """Return the most likely charset of a page without a declaration: UTF-8 if valid, else by its letters."""
     if _is_utf8(body):
         return "utf-8"
     if late := _late(body):
         return late
     if body.isascii() and b"\x1b" not in body:
         return DEFAULT
-    from turbohtml.detect import Detection, detect  # here, because most pages say what they are
+    from turbohtml.detect import Detection, detect  # here, because most pages declare their charset
 
-    # Blanks first: a <meta> in the sample, which the page may only quote, must not decide.
-    found = detect(b" " * PRESCAN + _telling(body), Detection(allowed=_GUESSES)).encoding
+    # Blanks first, so that the detector does not obey a <meta> in the sample, which may be only quoted there.
+    found = detect(b" " * PRESCAN + _sample(body), Detection(allowed=_GUESSES)).encoding
     return LABELS.get((found or "").lower(), DEFAULT)
 
 
 def _late(body: bytes) -> str | None:
-    head = body[:LATE]
+    head = body[:LATE_PRESCAN]
     return prescan(head) if len(head) > PRESCAN and b"charset" in head.lower() else None
 
 
 def _is_utf8(body: bytes) -> bool:
-    """A few broken bytes (a cut-off comment, a pasted quote) do not make another charset of UTF-8."""
+    """Tell whether this is UTF-8; a few broken bytes (a cut-off comment, a pasted quote) do not matter."""
     if body.isascii():
         return False
     text = body.decode("utf-8", "replace")
@@ -186,18 +186,18 @@ def _is_utf8(body: bytes) -> bool:
     return not broken or broken * 20 < len(body) - len(text) - 2 * broken
 
 
-def _telling(body: bytes) -> bytes:
-    """Return a bounded sample with the page's own letters in it: from near its first byte beyond ASCII."""
+def _sample(body: bytes) -> bytes:
+    """Return a bounded sample with the page's own letters: from near its first non-ASCII byte."""
     first = re.search(rb"[\x80-\xff\x1b]", body)
     start = max(0, (first.start() if first else 0) - 512)
-    return body[start : start + SAMPLE]
+    return body[start : start + MAX_SAMPLE]
 
 
 def to_text(body: bytes, name: str) -> str:
     """Decode by a WHATWG name as the standard's decoder of that name does."""
     if name == "utf-8":
         return body.decode("utf-8", "replace")
-    if name == "replacement":  # charsets in which markup can be hidden: the standard shows nothing of them
+    if name == "replacement":  # charsets that can hide markup: the standard decodes nothing of them
         return "\ufffd" if body else ""
     if name == "x-user-defined":
         return body.decode("latin-1").translate({byte: 0xF700 + byte for byte in range(0x80, 0x100)})
@@ -206,7 +206,7 @@ def to_text(body: bytes, name: str) -> str:
 
 
 def _whatwg(error: UnicodeError) -> tuple[str, int]:
-    """Go on after bytes that Python's codec does not know, as the standard's decoders do."""
+    """Continue after bytes that Python's codec rejects, as the standard's decoders do."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     body, at, codec = error.object, error.start, error.encoding
@@ -224,7 +224,7 @@ def _whatwg(error: UnicodeError) -> tuple[str, int]:
 
 @lru_cache(maxsize=65_536)
 def _nec(pair: bytes) -> str | None:
-    """Return the NEC or IBM character of two EUC-JP bytes: Shift_JIS has it, at a place to be computed."""
+    """Return the NEC or IBM character of two EUC-JP bytes, through its computed place in Shift_JIS."""
     if len(pair) < 2 or min(pair) < 0xA1 or max(pair) > 0xFE:
         return None
     row, cell = pair[0] - 0xA1, pair[1] - 0xA1

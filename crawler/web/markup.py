@@ -1,4 +1,4 @@
-"""Bytes to text, title and links: pure, and bounded whatever the page."""
+"""From a page's bytes to text, title and links; bounded in time and memory for any page."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ MAX_TITLE = 500
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What the operator wants read from a page."""
+    """What to read from a page."""
 
     parser: str = "turbohtml"  # or html5lib, the reference
-    follow: tuple[str, ...] = FOLLOWED  # of records.LINK_KINDS
-    nofollow: bool = False  # True: leave out single links marked rel=nofollow
+    follow: tuple[str, ...] = FOLLOWED  # of page.LINK_KINDS
+    nofollow: bool = False  # True: ignore links marked rel=nofollow
     tracking: frozenset[str] = frozenset(TRACKING)
-    token: str = "*"  # what robots tags know us by
+    token: str = "*"  # our name in robots tags
     max_links: int = 10_000
 
 
 DEFAULTS = Wants()
-Attributes = Mapping[str, Any]  # to text, or None; `rel` may be words already
+Attributes = Mapping[str, Any]  # values are text or None; `rel` may be a list of words
 Element = tuple[str, Attributes]
 
 
 @dataclass(slots=True)
 class Tree:
-    """What a parser found: the elements that can matter, in document order, and the title."""
+    """What a parser found: the relevant elements in document order, and the title."""
 
     elements: Sequence[Element]
     title: str
 
 
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
-    """Read a page: its text, its title, its links in their one spelling, and what it says to robots."""
+    """Return a page's text, title, normalized links and robots tags."""
     text, charset = decode(page.body, page.content_type)
     part, cut = bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
     tree = _PARSERS[wants.parser](part)
@@ -62,18 +62,18 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
         charset=charset,
         title=_title(tree.title),
         links=tuple(found[: wants.max_links]),
-        robots=tuple(sorted(tags(_said_to_robots(page, tree.elements, wants.token), wants.token))),
+        robots=tuple(sorted(tags(_robots_tags(page, tree.elements, wants.token), wants.token))),
         capped=cut or len(found) > wants.max_links,
     )
 
 
 def links(body: bytes, content_type: str, url: str) -> list[str]:
-    """Return the links of a page at `url`: spelled, in document order, without repeats."""
+    """Return the normalized links of a page at `url`, in document order, without repeats."""
     return list(read(Fetched(url, 200, {"content-type": content_type}, body)).links)
 
 
 def _is_markup(content_type: str) -> bool:
-    """Whether a page has tags at all: what says that it is plain text or JSON has none, whatever is in it."""
+    """Tell whether a content type has tags: plain text and JSON have none, whatever they contain."""
     kind = content_type.partition(";")[0].lower()
     return "/" not in kind or "html" in kind or "xml" in kind
 
@@ -90,10 +90,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 def _normalized(elements: Sequence[Element], url: str, wants: Wants) -> Iterator[str]:
-    """Give each wanted link once, and no more than one beyond the cap."""
+    """Yield each wanted link once, and at most one more than the cap."""
     base = _base(elements, url)
     seen: set[str] = set()
-    # Most links of a page are repeats, or differ in their fragments only: cheaper to see before the spelling.
+    # Most links of a page are repeats, or differ only in fragments: cheaper to remove before normalizing.
     for link in dict.fromkeys(link.partition("#")[0] for link in _wanted(elements, wants)):
         normalized = normalize_link(link, base, wants.tracking)
         if normalized is not None and normalized not in seen:
@@ -104,7 +104,7 @@ def _normalized(elements: Sequence[Element], url: str, wants: Wants) -> Iterator
 
 
 def _base(elements: Iterable[Element], url: str) -> str:
-    """Return what links are relative to: the first <base> with an href, if that is an address at all."""
+    """Return the base URL of links: the first <base> with an href, if that is a valid URL."""
     for tag, attributes in elements:
         if tag == "base" and "href" in attributes:
             return normalize(attributes["href"] or "", url, ()) or url
@@ -112,7 +112,7 @@ def _base(elements: Iterable[Element], url: str) -> str:
 
 
 def _wanted(elements: Iterable[Element], wants: Wants) -> Iterator[str]:
-    """Give the addresses of the kinds of link that are to be followed, as the page writes them."""
+    """Yield the links of the kinds that are followed, as written in the page."""
     for tag, attributes in elements:
         link = _address(tag, attributes, wants.follow)
         if link is not None and not (wants.nofollow and "nofollow" in _relations(attributes)):
@@ -129,13 +129,13 @@ def _address(tag: str, attributes: Attributes, follow: tuple[str, ...]) -> str |
     return _refresh(attributes) if tag == "meta" and "refresh" in follow else None
 
 
-# An SVG <a> may still write its address the old way.
+# An SVG <a> may still use the old attribute.
 _ADDRESS = {"a": ("href", "xlink:href"), "area": ("href",), "iframe": ("src",), "frame": ("src",)}
 _RELATIONS = {"next", "prev", "alternate", "canonical"}
 
 
 def _value(attributes: Attributes, names: tuple[str, ...]) -> str | None:
-    """Return the first of these that is there; without a value it is an empty address: the page itself."""
+    """Return the first attribute that exists; without a value it is an empty link, to the page itself."""
     for name in names:
         if name in attributes:
             return attributes[name] or ""
@@ -149,8 +149,8 @@ def _refresh(meta: Attributes) -> str | None:
     return (match["quoted"] or match["plain"]) if match else None
 
 
-def _said_to_robots(page: Fetched, elements: Iterable[Element], token: str) -> Iterator[str]:
-    """Give what the headers and each <meta> say to all robots, or to the one of this name."""
+def _robots_tags(page: Fetched, elements: Iterable[Element], token: str) -> Iterator[str]:
+    """Yield the robots tags of headers and <meta> elements that are for all robots or for this name."""
     yield page.headers.get("x-robots-tag", "")
     for tag, meta in elements:
         if tag == "meta" and (meta.get("name") or "").strip().lower() in ("robots", token.lower()):
@@ -163,7 +163,7 @@ def _relations(attributes: Attributes) -> set[str]:
 
 
 def _title(text: str) -> str:
-    """Fold white space, drop control characters, and keep a bounded part."""
+    """Collapse white space, drop control characters, and truncate."""
     return " ".join(_CONTROL.sub(" ", text[: 20 * MAX_TITLE]).split())[:MAX_TITLE]
 
 
@@ -171,29 +171,29 @@ def _title(text: str) -> str:
 
 _TAGS = ("a", "area", "iframe", "frame", "link", "meta", "base")
 _QUERY = "a[href],a[xlink\\:href],area[href],iframe[src],frame[src],link[href],meta[content],base[href],title"
-_FEW = 20  # titles that are looked at
+_MAX_TITLES = 20  # that are examined
 
 
 def _turbohtml(text: str) -> Tree:
     page = turbohtml.parse(text)
     found = page.select(f"{_QUERY},template")
     templates = [node for node in found if node.tag == "template" and node.namespace is turbohtml.Namespace.HTML]
-    if templates:  # what is in one is not in the page
+    if templates:  # their content is not part of the page
         for node in templates:
             node.decompose()
         found = page.select(_QUERY)
     elements = [(node.tag, node.attrs) for node in found if node.tag != "title"]
     titles = (node for node in found if node.tag == "title")
-    return Tree(elements, next((node.text for node in islice(titles, _FEW) if not node.closest("svg")), ""))
+    return Tree(elements, next((node.text for node in islice(titles, _MAX_TITLES) if not node.closest("svg")), ""))
 
 
-# html5lib does not know that what is in a template is not in the page.
+# html5lib treats the content of a template as part of the page.
 _TEMPLATE = re.compile(r"<template\b[^>]*+>(?:(?!</?template\b).)*+</template[^>]*+>", re.I | re.S)
 
 
 def soup(text: str) -> BeautifulSoup:
-    """A page as html5lib reads it, without what is in templates."""
-    # Imported here: they take as long to load as half of the program, and most crawls never need them.
+    """Return a page as parsed by html5lib, without the content of templates."""
+    # Imported here: they take as long to load as half of the program, and most crawls do not need them.
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
 
     warnings.filterwarnings("ignore", category=MarkupResemblesLocatorWarning)
@@ -207,7 +207,7 @@ def soup(text: str) -> BeautifulSoup:
 def _html5lib(text: str) -> Tree:
     page = soup(text)
     elements = [(tag.name, _plain(tag)) for tag in page.find_all(_TAGS)]
-    title = next((tag for tag in page.find_all("title", limit=_FEW) if not tag.find_parent("svg")), None)
+    title = next((tag for tag in page.find_all("title", limit=_MAX_TITLES) if not tag.find_parent("svg")), None)
     return Tree(elements, title.get_text() if title else "")
 
 

@@ -1,4 +1,4 @@
-"""The shapes that travel between the parts: frozen, and all of them plain values."""
+"""What a fetch brings and what a parser finds, as frozen plain values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer that is worth keeping: a body, or a redirect (no body, `location` set)."""
+    """A response worth storing: a body, or a redirect (no body, `location` set)."""
 
     url: str
     status: int
@@ -21,15 +21,15 @@ class Fetched:
 
     @property
     def content_type(self) -> str:
-        """The Content-Type header as it came."""
+        """The Content-Type header as received."""
         return self.headers.get("content-type", "")
 
     @property
     def location(self) -> str | None:
-        """Where a redirect points; None for any other answer."""
+        """The target of a redirect; None for any other response."""
         found = self.headers.get("location") if self.status in REDIRECTS else None
         try:
-            return found and found.encode("latin-1").decode("utf-8")  # what browsers take raw bytes for
+            return found and found.encode("latin-1").decode("utf-8")  # as browsers decode raw bytes
         except UnicodeError:
             return found
 
@@ -39,7 +39,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that brought nothing to keep. `reason` is a name from `reasons`; a detail may come from the web."""
+    """A request that brought no page. `reason` is a name from `reasons`; the detail may come from the web."""
 
     url: str
     reason: str
@@ -47,7 +47,7 @@ class Failure:
     retry_after: float | None = None
 
     def __post_init__(self) -> None:
-        if self.detail:  # it is written and shown: bounded, on one line, and without anybody's password
+        if self.detail:  # stored and shown: bounded, on one line, without passwords
             object.__setattr__(self, "detail", printable(masked(self.detail)[:MAX_DETAIL]))
 
 
@@ -59,12 +59,12 @@ class Reading:
     charset: str
     title: str
     links: tuple[str, ...]
-    robots: tuple[str, ...] = ()  # of noindex and nofollow, what X-Robots-Tag or the meta robots say
-    capped: bool = False  # there was more than we read: too many links, or markup built to exhaust a parser
+    robots: tuple[str, ...] = ()  # noindex or nofollow, from X-Robots-Tag or meta robots
+    capped: bool = False  # not all was read: too many links, or markup built to exhaust a parser
 
 
 class Unreadable(Exception):
-    """What came is not what a parser reads: no page, no sitemap. The worker makes the refusal `unreadable` of it."""
+    """The body cannot be parsed as a page or sitemap; it becomes a failure record with reason `unreadable`."""
 
 
 PRIORITY = 5  # of a URL, in tenths, where no sitemap says otherwise: the default of the sitemap protocol

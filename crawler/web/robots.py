@@ -1,4 +1,4 @@
-"""robots.txt and robots tags: from bytes to rules. Pure; who asks for them, and when, is the worker's business."""
+"""robots.txt and robots tags: from bytes to rules."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from protego import Protego
 
 from crawler.web.page import Failure
 
-# Bytes that are read of a robots.txt: RFC 9309 asks for 500 KiB at least, and a file of the tests of others has 517.
+# Bytes of a robots.txt that are read: RFC 9309 requires at least 500 KiB, and a published test file has 517.
 MAX_ROBOTS_BYTES = 520 * 1024
 MAX_SITEMAPS = 1_000
-PARSER = 60  # bytes that Protego makes of one of its text at the most
-LARGE = 64 * 1024  # bytes beyond which rules are kept packed, and only those of a few hosts parsed
-PARSED = 2
+PARSED_BYTES = 60  # most memory that Protego takes for one byte of text
+MAX_PARSED = 64 * 1024  # bytes; larger rules are kept compressed, and parsed when needed
+PARSED_AT_ONCE = 2  # large rules that stay parsed
 
 
 class Rules:
-    """What one host's robots.txt says to us."""
+    """The rules of one host's robots.txt for our user agent."""
 
     def __init__(self, body: bytes, agent: str) -> None:
-        said = _listen(_octets(body), token(agent))
+        said = _read(_octets(body), token(agent))
         group = said.groups.get(token(agent)) or said.groups.get("*") or _Group()
         text = "User-agent: *\n" + "\n".join(group.rules)
-        self.delay = group.delay  # the crawl-delay it asks for, in seconds
+        self.delay = group.delay  # its Crawl-delay, in seconds
         self.sitemaps = tuple(said.sitemaps)  # as written
-        self._small = Protego.parse(text) if len(text) <= LARGE else None
+        self._small = Protego.parse(text) if len(text) <= MAX_PARSED else None
         self._large = b"" if self._small else zlib.compress(text.encode("ascii"))
-        self.weight = PARSER * len(text) if self._small else len(self._large)  # bytes that these rules take at the most
+        self.weight = PARSED_BYTES * len(text) if self._small else len(self._large)  # most memory they take
 
     def allow(self, url: str) -> bool:
-        """Whether we may ask this URL."""
+        """Tell whether this URL may be requested."""
         path = _AUTHORITY.sub("", url.partition("#")[0])
         rules = self._small or _parsed(self._large)
         return path == "/robots.txt" or bool(rules.can_fetch(_address(path), "*"))
 
     def why_not(self, url: str) -> Failure:
-        """Why a URL is refused."""
+        """Return the failure of a URL that is not allowed."""
         return Failure(url, "robots")
 
 
 def allows(robots: bytes, agent: str, url: str) -> bool:
-    """Whether a robots.txt allows a user agent to ask a URL."""
+    """Tell whether a robots.txt allows a user agent to request a URL."""
     return Rules(robots, agent).allow(url)
 
 
 def token(agent: str) -> str:
-    """The product token of a user agent: what robots.txt and robots tags know us by."""
+    """Return the product token of a user agent: its name in robots.txt and robots tags."""
     return agent.split("/", 1)[0].split(" ", 1)[0] or "*"
 
 
-@lru_cache(maxsize=PARSED)
+@lru_cache(maxsize=PARSED_AT_ONCE)
 def _parsed(packed: bytes) -> Protego:
     return Protego.parse(zlib.decompress(packed).decode("ascii"))
 
 
-# From octets to what is said to us
+# From octets to the rules for our user agent
 
-# A record and its value. The usual typos are forgiven, and a missing colon where only one word follows.
+# A record and its value. Common typos are accepted, and so is a missing colon before a single word.
 _RECORD = re.compile(
     rb"^[ \t\v\f]*+(?i:(?P<agent>user[- ]?agent)|(?P<allow>allow)|(?P<disallow>diss?all?[oa]w|diasllow)"
     rb"|(?P<sitemap>site-?maps?)|(?P<delay>crawl[- ]?delay))"
@@ -74,41 +74,41 @@ _RECORD = re.compile(
 
 @dataclass(slots=True)
 class _Group:
-    """What is said to one agent: its rules as Protego is to read them, and its crawl-delay."""
+    """The rules for one agent as lines for Protego, and its Crawl-delay."""
 
     rules: dict[str, None] = field(default_factory=dict)
     delay: float = 0.0
 
 
 @dataclass(slots=True)
-class _Said:
-    """What a robots.txt says to us by name and to everybody, and where the sitemaps are."""
+class _Parsed:
+    """The groups of a robots.txt for our name and for everybody, and its sitemaps."""
 
     groups: dict[str, _Group] = field(default_factory=dict)  # by our token, or "*"
     sitemaps: dict[str, None] = field(default_factory=dict)
 
 
 def _octets(body: bytes) -> bytes:
-    """The lines that count, as UTF-8 with "\\n" behind each.
+    """Return the complete lines within the limit, as UTF-8 with "\\n" line ends.
 
-    A line that the limit cuts is no rule: half of `Disallow: /private` could be `Disallow: /`, half of an Allow could
-    open what is closed, and nobody wrote either.
+    A line cut off by the limit is ignored: half of `Disallow: /private` could be `Disallow: /`, and half of an Allow
+    could allow too much.
     """
     if len(body) >= MAX_ROBOTS_BYTES:
         body = body[: max(body.rfind(b"\n", 0, MAX_ROBOTS_BYTES), body.rfind(b"\r", 0, MAX_ROBOTS_BYTES)) + 1]
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         body = body.decode("utf-16", "replace").encode()
-    body = body.lstrip(codecs.BOM_UTF8).replace(codecs.BOM_UTF8, b"")  # half a mark at the start, or one in between
+    body = body.lstrip(codecs.BOM_UTF8).replace(codecs.BOM_UTF8, b"")  # part of a BOM at the start, or one in between
     return body.replace(b"\0", b"").replace(b"\r", b"\n")
 
 
-def _listen(octets: bytes, token: str) -> _Said:
-    """Read what is said to us.
+def _read(octets: bytes, token: str) -> _Parsed:
+    """Return the groups for our token and for everybody.
 
-    Only a rule ends the list of agents whom rules are for, because the RFC knows no other records. A Crawl-delay is for
-    the agents just above it, as most crawlers read it: nobody gets the delay of others, and nobody loses a rule by it.
+    Only a rule ends the list of agents that rules apply to, because the RFC has no other records. A Crawl-delay applies
+    to the agents just above it, as in most crawlers: no agent gets the delay of another, and none loses a rule by it.
     """
-    said, ruled, delayed = _Said(), _Agents(), _Agents()
+    said, ruled, delayed = _Parsed(), _Agents(), _Agents()
     for record in _RECORD.finditer(octets):
         value = record["value"].strip()
         if record["agent"]:
@@ -117,7 +117,7 @@ def _listen(octets: bytes, token: str) -> _Said:
             ruled.list(names)
             delayed.list(names)
         elif record["sitemap"]:
-            _note_sitemap(said, value)
+            _add_sitemap(said, value)
         elif record["delay"]:
             for name in delayed.end():
                 said.groups[name].delay = _seconds(value, said.groups[name].delay)
@@ -129,29 +129,29 @@ def _listen(octets: bytes, token: str) -> _Said:
 
 
 class _Agents:
-    """Whom records are for: all agents that are listed in a row."""
+    """The agents that records apply to: all that are listed in a row."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.is_listing = False
 
     def list(self, names: set[str]) -> None:
-        """Take in an agent line; behind other records it begins a new list."""
+        """Add an agent line; after other records it starts a new list."""
         self.names = self.names | names if self.is_listing else names
         self.is_listing = True
 
     def end(self) -> set[str]:
-        """End the list, and return whom it names."""
+        """End the list and return its names."""
         self.is_listing = False
         return self.names
 
 
 def _named(value: bytes, token: str) -> set[str]:
-    """Whom an agent line means, of us and everybody: a name ends where no product token can go on."""
+    """Return which of our token and "*" an agent line names: a name ends where a product token must end."""
     return {name for name in (token, "*") if re.match(re.escape(name.encode()) + rb"(?![a-z_-])", value, re.I)}
 
 
-def _note_sitemap(said: _Said, value: bytes) -> None:
+def _add_sitemap(said: _Parsed, value: bytes) -> None:
     if value and len(said.sitemaps) < MAX_SITEMAPS:
         said.sitemaps[value.decode("utf-8", "replace")] = None
 
@@ -164,9 +164,9 @@ def _seconds(value: bytes, otherwise: float) -> float:
     return seconds if math.isfinite(seconds) and seconds >= 0 else otherwise
 
 
-# From paths to what Protego compares. It would take octets that are no UTF-8 for one another, and count an escaped `?`
-# as three when it looks for the longest match. So it is given each octet in letters that it leaves alone, and all of
-# the same length: `/a*` is /=2f-61-*** (the `=` marks the start).
+# From paths to what Protego compares. It would confuse octets that are not UTF-8 with one another, and count an escaped
+# `?` as three when it looks for the longest match. It gets each octet as two hex digits, which it leaves alone: `/a*`
+# is /=2f-61-*** (the `=` marks the start).
 
 _AUTHORITY = re.compile(r"\A(?:[A-Za-z][A-Za-z0-9+.-]*:)?//[^/?#]*")
 _ESCAPABLE = re.compile(rb"%([0-9A-Fa-f]{2})|[^!-~]")
@@ -174,7 +174,7 @@ _INDEX = re.compile(rb"/index\.html?\Z")
 
 
 def _rules(value: bytes, is_allowed: bool) -> dict[str, None]:
-    """A rule as lines for Protego; one without a path is none. Who allows index.html means its folder, too."""
+    """Return a rule as lines for Protego; none without a path. Allowing index.html allows its folder, too."""
     if not value.startswith((b"/", b"*")):
         return {}
     if not is_allowed:
@@ -186,7 +186,7 @@ def _rules(value: bytes, is_allowed: bool) -> dict[str, None]:
 def _pattern(value: bytes) -> str:
     path = _canonical(value.removesuffix(b"$").replace(b"$", b"%24"))
     letters = "***".join(map(_letters, path.split(b"*")))
-    # The end weighs as much as an octet; these stars can stand for nothing, because only the start has a `=`.
+    # The end counts as much as an octet; the stars match nothing, because only the start has a `=`.
     return f"/**={letters}$" if value.endswith(b"$") else f"/={letters}"
 
 
@@ -200,7 +200,7 @@ def _letters(octets: bytes) -> str:
 
 
 def _canonical(octets: bytes) -> bytes:
-    """Escape what must be escaped and nothing else; a slash in a query is no separator, so its escape is the same."""
+    """Escape only what must be escaped; a slash in a query is not a separator, so `%2F` there is the same."""
     path, mark, query = octets.partition(b"?")
     return _escaped(path, b"%*$/?") + mark + _escaped(query, b"%*$")
 
@@ -216,15 +216,15 @@ def _escaped(octets: bytes, kept: bytes) -> bytes:
 # Robots tags of pages
 
 _FORBIDS = {"noindex": {"noindex"}, "nofollow": {"nofollow"}, "none": {"noindex", "nofollow"}}
-# These have a colon of their own, and a value that may be `none`; a date's words mean nothing to us.
+# Directives with a colon and a value, which may be `none` or a date.
 _VALUED = re.compile(r"(?<![\w-])max-[a-z-]++\s*+:\s*+[^\s,;]*+|\bunavailable_after\s*+:")
 _WORD = re.compile(r"([\w*./-]++)(\s*+:)?")
 
 
 def tags(values: Iterable[str], agent_token: str) -> frozenset[str]:
-    """Of noindex and nofollow, what X-Robots-Tag headers (or the content of a meta robots) say to us.
+    """Return which of noindex and nofollow X-Robots-Tag headers or meta robots contents say to our agent.
 
-    `name:` begins what is for that agent alone, up to the next name or the end of the header's line.
+    `name:` starts directives for that agent alone, up to the next name or the end of the header's line.
     """
     found: set[str] = set()
     for line in (line for value in values for line in value.lower().split("\n")):

@@ -1,4 +1,4 @@
-"""Sitemaps: from bytes to links in the order of their priority. Pure, streamed, and bounded whatever comes."""
+"""Sitemaps: from bytes to links in order of priority; streamed, and bounded in time and memory for any input."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from crawler.web.urls import MAX_INPUT, TRACKING, normalize
 __all__ = ["Sitemap", "Unreadable", "read"]
 
 # What the protocol allows in one file.
-MAX_BYTES = 50 * 1024 * 1024  # after decompression
+MAX_SITEMAP_BYTES = 50 * 1024 * 1024  # after decompression
 MAX_ENTRIES = 50_000
-# What no sitemap needs: an XML parser keeps every name and every open element, and a tag until it is whole.
-MAX_ELEMENTS = 2_000_000
-MAX_NAMES = 10_000
-MAX_DEPTH = 50
-MAX_TAG = 256 * 1024
+# More than any sitemap needs: an XML parser keeps every name, every open element, and each tag until it is complete.
+MAX_XML_ELEMENTS = 2_000_000
+MAX_XML_NAMES = 10_000
+MAX_XML_DEPTH = 50
+MAX_XML_TAG = 256 * 1024
 CHUNK = 64 * 1024
-SLICE = 4 * 1024  # of compressed bytes: little is copied however much comes out of them
+SLICE = 4 * 1024  # compressed bytes at a time: little is copied however much they expand
 
 NEVER = -1e12  # seconds; older than any date that can be written
 _GZIP = b"\x1f\x8b"
@@ -36,16 +36,16 @@ _SPACE = "\ufeff \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    """What a sitemap names: pages (`urlset`, `text`) or other sitemaps (`index`), the most important first."""
+    """The links of a sitemap: pages (`urlset`, `text`) or other sitemaps (`index`), the most important first."""
 
     kind: str
     links: tuple[str, ...]
     priorities: tuple[int, ...]  # of each link, in tenths
-    capped: bool  # there was more: beyond the limits, or behind something broken
+    capped: bool  # not all was read: more than the limits, or broken
 
 
 def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = frozenset(TRACKING)) -> Sitemap:
-    """Read what came from `url` as a sitemap of any kind, gzipped or not; Unreadable if it is none."""
+    """Read the body of `url` as a sitemap of any kind, gzipped or not; Unreadable if it is not a sitemap."""
     found = _Found(url, tracking)
     try:
         found.take(_texts(body, content_type))
@@ -61,14 +61,14 @@ def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = f
 
 
 class _Cut(Exception):
-    """Nothing beyond this point is read; what came before counts."""
+    """Stops reading; what was read before counts."""
 
 
 # From bytes to text
 
 
 def _texts(body: bytes, content_type: str) -> Iterator[str]:
-    """Give the text in pieces, without what stands before its first character."""
+    """Yield the text in pieces, without leading white space and BOM."""
     charset = _charset(_head(body), content_type)
     decoder = codecs.getincrementaldecoder(charset)("replace")
     is_begun = False
@@ -90,12 +90,12 @@ def _head(body: bytes) -> bytes:
 
 
 def _charset(head: bytes, content_type: str) -> str:
-    """Return the codec: what the first bytes show, else what header or declaration say and the bytes do not belie."""
+    """Return the codec: as the first bytes show, else as header or declaration say if the bytes allow it."""
     shown = next((name for start, name in _STARTS if head.startswith(start)), None)
     said = from_header(content_type) or prescan(head) or "utf-8"
     name = shown or ("utf-8" if said.startswith("utf-16") else said)
     try:
-        return codecs.lookup(name).name  # a name of the standard's table, never a label from the web
+        return codecs.lookup(name).name  # a name from the standard's table, never a label from the web
     except LookupError:
         return "utf-8"
 
@@ -106,7 +106,7 @@ def _chunks(body: bytes, size: int) -> Iterator[bytes]:
 
 
 def _inflated(body: bytes) -> Iterator[bytes]:
-    """Give what is in all members of a gzip file; what stands behind the last one is padding."""
+    """Yield the content of all members of a gzip file; what follows the last one is padding."""
     member = zlib.decompressobj(wbits=31)
     for piece in _chunks(body, SLICE):
         while piece:
@@ -124,7 +124,7 @@ def _inflated(body: bytes) -> Iterator[bytes]:
 
 
 def _bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    room = MAX_BYTES
+    room = MAX_SITEMAP_BYTES
     for chunk in chunks:
         yield chunk[:room]
         room -= len(chunk)
@@ -142,7 +142,7 @@ class _Entry:
     modified: float = NEVER
 
 
-# By the root's name: what it is, where its entries are, and which of their children has the address.
+# By the root's name: the kind, the path of its entries, and which of their children holds the link.
 _SHAPES = {
     "urlset": ("urlset", ["urlset", "url"], "loc"),
     "sitemapindex": ("index", ["sitemapindex", "sitemap"], "loc"),
@@ -153,7 +153,7 @@ _SHAPES = {
 
 @dataclass(slots=True)
 class _Found:
-    """What was found so far, on a sitemap at `url`."""
+    """What was found so far in a sitemap at `url`."""
 
     url: str
     tracking: Collection[str]
@@ -162,7 +162,7 @@ class _Found:
     entries: list[_Entry] = field(default_factory=list)
 
     def take(self, texts: Iterator[str]) -> None:
-        """Take in a document of either form."""
+        """Read a document, XML or plain text."""
         first = next((text for text in texts if text), "")
         if first.startswith("<"):
             _Xml(self).take(chain([first], texts))
@@ -170,7 +170,7 @@ class _Found:
             self._lines(first, texts)
 
     def add(self, entry: _Entry) -> None:
-        """Note an entry in its one spelling, if it has one and there is room."""
+        """Add an entry with its URL normalized, if it has one and the limit allows."""
         self.count += 1
         if self.count > MAX_ENTRIES:
             raise _Cut
@@ -182,7 +182,7 @@ class _Found:
         for text in texts:
             *lines, rest = re.split(r"[\r\n]+", rest + text)
             self._addresses(lines)
-            rest = rest[: MAX_INPUT + 1]  # long enough to be no URL
+            rest = rest[: MAX_INPUT + 1]  # too long for a URL
         self._addresses(re.split(r"[\r\n]+", rest))
 
     def _addresses(self, lines: Iterable[str]) -> None:
@@ -193,18 +193,18 @@ class _Found:
 
 
 class _Xml:
-    """Entries out of XML, whatever its namespace; elements of extensions (image:loc) are passed over."""
+    """Reads entries from XML in any namespace; skips elements of extensions (image:loc)."""
 
     def __init__(self, found: _Found) -> None:
         self.found = found
         self.elements = 0
-        self.path: list[str] = []  # of the element that is open, by names without the root's prefix
+        self.path: list[str] = []  # names of the open elements, without the root's prefix
         self.prefix = ""
         self.place: list[str] = []  # of entries: one of _SHAPES
         self.address = ""
         self.entry = _Entry()
         self.text = ""
-        # The text is UTF-8 by now, whatever its declaration says.
+        # The text has been converted to UTF-8, whatever its declaration says.
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -212,25 +212,25 @@ class _Xml:
         self.parser.EntityDeclHandler = self._declare
 
     def take(self, texts: Iterable[str]) -> None:
-        """Parse a document; Cut where it is broken."""
+        """Parse a document; _Cut where it is broken."""
         fed = 0
         try:
             for text in texts:
                 piece = text.encode()
                 self.parser.Parse(piece, False)
                 fed += len(piece)
-                if fed - self.parser.CurrentByteIndex > MAX_TAG or len(self.parser.intern) > MAX_NAMES:
+                if fed - self.parser.CurrentByteIndex > MAX_XML_TAG or len(self.parser.intern) > MAX_XML_NAMES:
                     raise _Cut
             self.parser.Parse(b"", True)
         except expat.ExpatError as error:
             raise _Cut from error
 
     def _declare(self, *_: object) -> None:
-        raise Unreadable("declares entities")  # to be expanded a billion times, or read from our disk
+        raise Unreadable("declares entities")  # which could expand a billion times, or read local files
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.elements += 1
-        if len(self.path) >= MAX_DEPTH or self.elements > MAX_ELEMENTS:
+        if len(self.path) >= MAX_XML_DEPTH or self.elements > MAX_XML_ELEMENTS:
             raise _Cut
         if not self.path:
             self._begin(name)
@@ -239,7 +239,7 @@ class _Xml:
             self.entry = _Entry()
         elif self.path[:-1] == self.place:
             self.text = _href(attributes)
-            self.parser.CharacterDataHandler = self._hear
+            self.parser.CharacterDataHandler = self._collect
 
     def _begin(self, root: str) -> None:
         prefix, colon, name = root.rpartition(":")
@@ -248,18 +248,18 @@ class _Xml:
         self.prefix = prefix + colon
         self.found.kind, self.place, self.address = _SHAPES[name]
 
-    def _hear(self, text: str) -> None:
-        self.text = (self.text + text)[: MAX_INPUT + 1]  # long enough to be no URL
+    def _collect(self, text: str) -> None:
+        self.text = (self.text + text)[: MAX_INPUT + 1]  # too long for a URL
 
     def _end(self, _: str) -> None:
         if self.path == self.place:
             self.found.add(self.entry)
         elif self.path[:-1] == self.place:
             self.parser.CharacterDataHandler = None
-            self._note(self.path[-1], self.text.strip(_SPACE))
+            self._set(self.path[-1], self.text.strip(_SPACE))
         self.path.pop()
 
-    def _note(self, name: str, text: str) -> None:
+    def _set(self, name: str, text: str) -> None:
         if name == self.address:
             self.entry.link = self.entry.link or text
         elif name == "priority":
@@ -269,7 +269,7 @@ class _Xml:
 
 
 def _href(attributes: dict[str, str]) -> str:
-    """Return an address as Atom writes it; other relations than the page itself are not meant."""
+    """Return the link of an Atom element, if it is to the page itself."""
     return attributes.get("href", "") if attributes.get("rel", "alternate") == "alternate" else ""
 
 
@@ -282,7 +282,7 @@ def _tenths(text: str) -> int:
 
 
 def _moment(text: str) -> float:
-    """Return when that was, if it is a W3C datetime of any precision."""
+    """Return the time of a W3C datetime of any precision; NEVER if it is not one."""
     day = text + "-01-01"[len(text) - 4 :] if len(text) in (4, 7) else text
     try:
         moment = datetime.fromisoformat(day)

@@ -1,8 +1,8 @@
-"""Traps: what can keep a crawler on one site for ever. Pure: the URL in its one spelling and the year decide.
+"""Crawler traps: URLs of sites without end. Decided by the normalized URL and the current year alone.
 
-A date counts as endless when it is far ahead wherever it stands, and when it is long past only beside a word of
-calendars: archives of old newspapers are not endless. What may be a number of another kind (an id, a version, the
-place of a tile) is taken for a date only in the forms below. Not promised: that every calendar is seen through.
+A date far in the future is a trap anywhere; one long past only next to a calendar word, because newspaper archives are
+finite. Numbers that may be something else (an id, a version, a map tile) count as a date only in the forms below. Not
+every calendar is recognized.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-# Each is a rule that may be switched off; `session` cuts nothing, but takes the id out of the URL.
+# Each rule can be switched off; `session` rejects nothing, but removes session ids from URLs.
 TRAPS = ("long", "repeat", "deep", "calendar", "session")
 
-LONG = 1000  # characters
-OFTEN = 3
-DEEP = 20  # segments
-AHEAD, BACK = 2, 30  # years
+MAX_LENGTH = 1000  # characters
+MAX_REPEATS = 2  # of one path segment
+MAX_SEGMENTS = 20
+YEARS_AHEAD, YEARS_BACK = 2, 30
 SECONDS_OF_A_YEAR = 31_556_952
 
 
 def trap(url: str, rules: Collection[str], year: int) -> str | None:
-    """Return the rule that cuts a spelled URL in this year, or None."""
-    if len(url) > LONG and "long" in rules:
+    """Return the rule that rejects a normalized URL in this year, or None."""
+    if len(url) > MAX_LENGTH and "long" in rules:
         return "long"
     segments = url.partition("?")[0].removesuffix("/").split("/")[3:]
-    if len(segments) >= OFTEN and "repeat" in rules and _repeats(segments):
+    if len(segments) > MAX_REPEATS and "repeat" in rules and _repeats(segments):
         return "repeat"
-    if len(segments) > DEEP and "deep" in rules:
+    if len(segments) > MAX_SEGMENTS and "deep" in rules:
         return "deep"
     if "calendar" in rules and _is_endless(url[url.index("/") + 1 :].lower(), year):
         return "calendar"
@@ -36,11 +36,11 @@ def trap(url: str, rules: Collection[str], year: int) -> str | None:
 
 
 def _repeats(segments: list[str]) -> bool:
-    if len(segments) - len(set(segments)) < OFTEN - 1:
+    if len(segments) - len(set(segments)) < MAX_REPEATS:
         return False
-    # Short numbers may repeat: in the tiles of a map, in dates, in ids that are spread over folders digit by digit.
+    # Short numbers may repeat: in map tiles, in dates, in ids that are spread over folders digit by digit.
     counted = (segment for segment in segments if segment and not (segment.isdigit() and len(segment) <= 3))
-    return max(Counter(counted).values(), default=0) >= OFTEN
+    return max(Counter(counted).values(), default=0) > MAX_REPEATS
 
 
 # ---- calendars
@@ -52,12 +52,12 @@ _NAME = (
     "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
-_END = "(?![0-9a-z]|-[a-z])"  # nor in the middle of a title: 2030-10-year-plan
-_PARAMETER = "[?&;](?:[^?&;=]*(?:[^?&;=a-z]|%5b|cal|get))?"  # and before its name: cal_, x[, %5B
+_END = "(?![0-9a-z]|-[a-z])"  # not in the middle of a title: 2030-10-year-plan
+_PARAMETER = "[?&;](?:[^?&;=]*(?:[^?&;=a-z]|%5b|cal|get))?"  # with a prefix of its name: cal_, x[, %5B
 _IS = r"(?:\]|%5d)?="
 
-# Dates, whatever else is in the URL; the group is the year. Looks behind come late: a pattern that begins with what is
-# rare is quickest.
+# Dates anywhere in a URL; the group is the year. Lookbehinds come late: a pattern that starts with something rare is
+# fastest.
 _DATES = [
     re.compile(pattern, re.ASCII)
     for pattern in (
@@ -76,7 +76,7 @@ _DATES_OF_QUERIES = [
     for pattern in (
         rf"=\d\d?(?:/|%2f)\d\d?(?:/|%2f){_YEAR}(?!\d)",  # date=5/12/2031
         rf"[?&;][^?&;=]*(?:year|yr|jahr|annee|anno){_IS}(\d{{4}})(?!\d)",
-        rf"^[^?]*\?(?!(?:.*&)?x=)(?:.*&)?y={_YEAR}(?!\d)",  # y=2031, unless it is the place of a tile
+        rf"^[^?]*\?(?!(?:.*&)?x=)(?:.*&)?y={_YEAR}(?!\d)",  # y=2031, unless it is a map tile
         rf"[?&;][^?&;=]*(?:date|datum|month){_IS}(\d{{4}})-?{_M}(?:-?{_D})?(?!\d)",
         rf"{_PARAMETER}(?:dat|ym|m){_IS}(\d{{4}}){_M}(?:{_D})?(?!\d)",
         rf"{_PARAMETER}(?:day|d|from|to|start|end|since|until|when){_IS}(\d{{4}}){_M}{_D}(?!\d)",
@@ -91,7 +91,7 @@ _WORD = re.compile(
 )
 _MONTH, _DAY = re.compile(f"{_PARAMETER}month{_IS}"), re.compile(f"{_PARAMETER}d(?:ay)?{_IS}")
 
-# What is a date only beside a word of calendars; the group is the year, or seconds since 1970.
+# Dates only next to a calendar word; the group is the year, or seconds since 1970.
 _SOON = r"((?:19|20|21)\d\d)"
 _DATES_OF_CALENDARS = [
     re.compile(pattern, re.ASCII)
@@ -102,7 +102,7 @@ _DATES_OF_CALENDARS = [
         rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]{_SOON}(?:{_M})?(?![\w-])",  # cal/2031
         rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]([2-9]\d{{3}})[/_-]\d\d?{_END}",  # cal/2999/5
         rf"([2-9]\d{{3}})(?<!\d....)-{_M}{_END}",
-        r"(?<![a-z])events[/=]((?:20[2-9]|21\d)\d)(?![\w-])",  # events/1950 is the id of one, or history
+        r"(?<![a-z])events[/=]((?:20[2-9]|21\d)\d)(?![\w-])",  # events/1950 may be an id, or history
         rf"{_PARAMETER}(?:time|timestamp|ts|t|date|start){_IS}(\d{{9,11}})(?!\d)",
     )
 ]
@@ -110,28 +110,28 @@ _COUNTER = re.compile(rf"(?:[?&;/\[]|%5b)(?:cal[_-]?)?month(?:\]|%5d)?[=/]-?(?!{
 
 
 def _is_endless(text: str, year: int) -> bool:
-    """Whether a URL in lower case, from the last slash before its host, has a date that no reader asks for."""
-    if not _has_strange_number(text, year):
+    """Tell whether a lower-case URL, from the last slash before its host, has a date out of range."""
+    if not _has_unusual_number(text, year):
         return False
-    beside = _has_word_of_calendars(text)
-    first = year - BACK if beside else 0
+    beside = _has_calendar_word(text)
+    first = year - YEARS_BACK if beside else 0
     queries = _DATES_OF_QUERIES if "?" in text else []
     for pattern in [*_DATES, *queries, *(_DATES_OF_CALENDARS if beside else [])]:
-        if any(not first <= _to_year(found) <= year + AHEAD for found in pattern.findall(text)):
+        if any(not first <= _to_year(found) <= year + YEARS_AHEAD for found in pattern.findall(text)):
             return True
     return _COUNTER.search(text) is not None
 
 
-def _has_strange_number(text: str, year: int) -> bool:
-    """Whether it is worth a closer look: most links have no number that could be a year far from this one."""
-    near = range(year - BACK, year + AHEAD + 1)
+def _has_unusual_number(text: str, year: int) -> bool:
+    """Tell whether the patterns are worth running: most links have no number that could be a distant year."""
+    near = range(year - YEARS_BACK, year + YEARS_AHEAD + 1)
     runs = _NUMBERS.findall(text)
     dates = any(len(run) in (4, 6, 8) and int(run[:4]) not in near for run in runs)
     return dates or "month" in text or any(9 <= len(run) <= 11 for run in runs)
 
 
-def _has_word_of_calendars(text: str) -> bool:
-    # The page of a month is a calendar's, that of a day may be a newspaper's.
+def _has_calendar_word(text: str) -> bool:
+    # A month without a day is a calendar's page; with a day it may be a newspaper's.
     return _WORD.search(text) is not None or (_MONTH.search(text) is not None and not _DAY.search(text))
 
 
@@ -141,9 +141,9 @@ def _to_year(found: str) -> int:
 
 # ---- session ids
 
-_SIGNS = ("sess", "s=", "id=", "cfid", "cftoken", "/(")  # without one of them there is no session id
+_SIGNS = ("sess", "s=", "id=", "cfid", "cftoken", "/(")  # every session id has one of these
 _ID = (
-    "(?:[0-9A-Za-z]{16,}|[0-9A-Fa-f-]{16,}"  # no title: a title has hyphens, or capitals only where words begin
+    "(?:[0-9A-Za-z]{16,}|[0-9A-Fa-f-]{16,}"  # not a title: those have hyphens, or capitals only where words begin
     r"|(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=,.~%-]{16,})"
 )
 _SESSION = re.compile(
@@ -156,7 +156,7 @@ _IN_PATH = re.compile(r"(?i)/\((?:[a-z]\([^()/]+\))+\)(?=/|$)")  # ASP.NET: /(S(
 
 
 def without_ids(url: str) -> str:
-    """Return a URL without session ids; what is left may need spelling (`/..;jsessionid=1/`)."""
+    """Return a URL without session ids, which may need normalizing again (`/..;jsessionid=1/`)."""
     lower = url.lower()
     if not any(sign in lower for sign in _SIGNS):
         return url

@@ -23,8 +23,7 @@ from lab.machines.kinds import KINDS
 from lab.machines.mounts import Bindfs, Mount, Sshfs
 from lab.machines.nfs import Nfs3, Nfs4
 from lab.machines.probe import LONGEST, NEWS, ROUNDS, WAYS
-
-from crawler.commands.demo.web import TreeWeb
+from lab.webs import TreeWeb
 
 PROBE = [sys.executable, str(Path(__file__).parents[1] / "lab/machines/probe.py")]
 MACHINES = 3

@@ -16,13 +16,14 @@ import pytest
 from lab import stores
 from lab.machines.fleet import fleet
 from lab.machines.mounts import Mount
+from lab.webs import TreeWeb
 from lab.world import COMMAND, World, crawler, end, kill, workers_of, world
 from test_terminal import on_a_terminal
 
 from crawler.commands import status as report
 from crawler.commands.check import repair
 from crawler.commands.check.findings import KINDS
-from crawler.commands.demo.web import DemoWeb, TreeWeb
+from crawler.commands.demo.web import DemoWeb
 from crawler.crawl.start import begin
 from crawler.fleet.control import ABANDONED, withdraw
 from crawler.fleet.heartbeats import Heartbeat

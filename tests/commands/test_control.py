@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.webs import TreeWeb
 from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
 
 from crawler import Store, errors
 from crawler.commands import run
 from crawler.commands.demo.server import requested_twice
-from crawler.commands.demo.web import TreeWeb
 from crawler.crawl.start import begin
 from crawler.crawl.worker.counters import RecentRate
 from crawler.fleet import control, members

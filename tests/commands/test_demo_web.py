@@ -20,13 +20,14 @@ from urllib.robotparser import RobotFileParser
 import ada_url
 import pytest
 import webencodings
+from lab.webs import FlatWeb, TreeWeb, gaps
 from lab.world import LONG, wait_for
 from turbohtml.detect import detect
 
 from crawler.commands.demo.expected import place
 from crawler.commands.demo.pages import halves, href
-from crawler.commands.demo.server import LoggedRequest, ServedWeb, gaps, read_log, requested_twice, serve
-from crawler.commands.demo.web import DemoWeb, Expected, FlatWeb, Leaf, Site, TreeWeb, Web, compare
+from crawler.commands.demo.server import LoggedRequest, ServedWeb, read_log, requested_twice, serve
+from crawler.commands.demo.web import DemoWeb, Expected, Leaf, Site, Web, compare
 from crawler.web import urls
 
 SMALL = {"hosts": 30, "pages": 250}
@@ -370,9 +371,9 @@ def test_two_servers_at_once_in_processes_of_their_own_with_logs_to_read_meanwhi
 
 def test_a_server_process_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from crawler.commands.demo.web import TreeWeb;"
+        "import sys, time; from crawler.commands.demo.web import DemoWeb;"
         "from crawler.commands.demo.server import serve;"
-        f"server = serve(TreeWeb(), log={str(tmp_path / 'log')!r}, process=True);"
+        f"server = serve(DemoWeb(), log={str(tmp_path / 'log')!r}, process=True);"
         "print(server.port, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

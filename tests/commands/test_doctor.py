@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.webs import TreeWeb
 from lab.world import COMMAND, Links, crawler, end, kill, processes, wait_for, world
 
 from crawler.commands.demo.server import requested_twice
-from crawler.commands.demo.web import TreeWeb
 from crawler.commands.doctor import pairing
 from crawler.commands.doctor.kinds import find_mount
 from crawler.commands.doctor.pairing import Pair, Pairing

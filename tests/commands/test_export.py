@@ -26,12 +26,12 @@ from conftest import later
 from lab import databases, stores
 from lab.machines.fleet import fleet
 from lab.machines.mounts import Mount
+from lab.webs import TreeWeb
 from lab.world import LONG, Links, crawler, end, wait_for, world
 from test_terminal import evil_in, on_a_terminal
 
 from crawler import Store
 from crawler.commands import main
-from crawler.commands.demo.web import TreeWeb
 from crawler.commands.export import output
 from crawler.commands.export.rows import COLUMNS, MARGIN
 from crawler.store.records import from_utc, to_json, utc

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from lab import stores
 from lab.browser import Browser, Served, browsing, serving
+from lab.webs import TreeWeb
 from lab.world import COMMAND, LONG, crawler, wait_for, world
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawler import Store
 from crawler.commands import main
-from crawler.commands.demo.web import TreeWeb
 from crawler.commands.http_server import Reply, listen
 from crawler.commands.serve import http, metrics
 from crawler.commands.serve.http import Looks, ServeConnection, ServeServer, is_ours

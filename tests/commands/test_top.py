@@ -20,10 +20,10 @@ from lab import stores
 from lab.machines.fleet import WORKERS, Fleet, fleet
 from lab.machines.mounts import Mount
 from lab.terminal import LEAVE, terminal
+from lab.webs import TreeWeb
 from lab.world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
 from crawler.commands import main
-from crawler.commands.demo.web import TreeWeb
 from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher

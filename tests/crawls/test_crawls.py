@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from lab.webs import FlatWeb, TreeWeb, gaps
 from lab.world import LONG, Links, World, crawler, end, wait_for, world
 
-from crawler.commands.demo.server import gaps, requested_twice
-from crawler.commands.demo.web import DemoWeb, FlatWeb, Site, TreeWeb
+from crawler.commands.demo.server import requested_twice
+from crawler.commands.demo.web import DemoWeb, Site
 from crawler.commands.status import status
 from crawler.store.store import Store
 from crawler.web.reasons import KINDS, kind

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import later
+from lab.webs import TreeWeb
 from lab.world import (
     COMMAND,
     LONG,
@@ -34,7 +35,7 @@ from lab.world import (
 )
 
 from crawler.commands.demo.server import requested_twice
-from crawler.commands.demo.web import DemoWeb, TreeWeb
+from crawler.commands.demo.web import DemoWeb
 from crawler.crawl.machine import oom_kills
 from crawler.crawl.worker import pauses
 from crawler.fleet.heartbeats import read_counters

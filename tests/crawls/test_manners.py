@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from lab.webs import FlatWeb, gaps
 from lab.world import Answers, Links, World, crawler, html, links, moved, plain, world
 
-from crawler.commands.demo.server import gaps
-from crawler.commands.demo.web import FlatWeb, Leaf, WebReply
+from crawler.commands.demo.web import Leaf, WebReply
 from crawler.store.mount import Files
 from crawler.store.store import Robots
 from crawler.store.writer import StoreWriter

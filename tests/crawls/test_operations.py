@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from lab.machines.mounts import Mount
 from lab.operations import Counts, can_trace, count, per_page, show, trace
+from lab.webs import FlatWeb, TreeWeb
 from lab.world import COMMAND, World, end, world
 
-from crawler.commands.demo.web import FlatWeb, TreeWeb, Web
+from crawler.commands.demo.web import Web
 
 MOST = 14  # metadata operations per page on a deep site
 

@@ -17,9 +17,10 @@ import pytest
 from lab.machines.fleet import Fleet, fleet
 from lab.machines.ssh_hosts import LAUNCH, Hosts
 from lab.machines.storm import SlowTree
+from lab.webs import TreeWeb
 from lab.world import COMMAND, is_dead, wait_for
 
-from crawler.commands.demo.web import TreeWeb, Web
+from crawler.commands.demo.web import Web
 from crawler.settings import parse
 
 FLAGS = ["-j", "1", "-t", "4", "-w", "0.01", "-s", "heartbeat=0.5", "-s", "durable=false"]

@@ -15,8 +15,8 @@ import pytest
 from lab.machines.fleet import IN_FLIGHT, WORKERS, Fleet, fleet
 from lab.machines.mounts import Mount
 from lab.machines.storm import SlowLinks, SlowTree
+from lab.webs import TreeWeb
 
-from crawler.commands.demo.web import TreeWeb
 from crawler.store.store import shard_name
 from crawler.store.writer import StoreWriter
 from crawler.web import urls

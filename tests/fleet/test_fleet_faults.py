@@ -10,8 +10,9 @@ import pytest
 from lab.machines.fleet import fleet
 from lab.machines.mounts import Mount
 from lab.machines.storm import SlowTree, Storm, Strict
+from lab.webs import gaps
 
-from crawler.commands.demo.server import LoggedRequest, gaps
+from crawler.commands.demo.server import LoggedRequest
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]

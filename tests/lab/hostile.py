@@ -25,7 +25,7 @@ PATIENCE = 600.0
 
 
 def play(path: str) -> Callable[[Play], Play]:
-    """Enter a function into the table."""
+    """Add a function to the table."""
 
     def enter(function: Play) -> Play:
         PLAYS[path] = function
@@ -35,7 +35,7 @@ def play(path: str) -> Callable[[Play], Play]:
 
 
 def says(path: str, answer: bytes, keep: bool = False) -> None:
-    """Enter a fixed answer into the table."""
+    """Add a fixed response to the table."""
 
     def speak(sock: socket.socket) -> bool:
         sock.sendall(answer)
@@ -45,7 +45,7 @@ def says(path: str, answer: bytes, keep: bool = False) -> None:
 
 
 def whole(body: bytes, *headers: bytes, status: bytes = b"200 OK", kind: bytes = b"text/html") -> bytes:
-    """Return an answer with a correct Content-Length."""
+    """Return a response with a correct Content-Length."""
     lines = [b"HTTP/1.1 " + status, b"Content-Type: " + kind, b"Content-Length: %d" % len(body), *headers]
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -56,7 +56,7 @@ def chunked(*chunks: bytes) -> bytes:
 
 
 def for_ever(sock: socket.socket, piece: bytes, pause: float = 0.0) -> None:
-    """Send the same again and again, until the other side has gone or our patience has."""
+    """Send the same data repeatedly, until the client disconnects or the time limit is over."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         sock.sendall(piece)
@@ -71,9 +71,9 @@ def drip(sock: socket.socket, data: bytes) -> None:
 
 
 def bomb(wbits: int, size: int) -> bytes:
-    """Return `size` zeros, compressed; their sum is left out, since nobody should get that far."""
+    """Return `size` zeros, compressed, without the checksum, which no client should reach."""
     squeezer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    # After a full flush nothing refers back, so the same bytes can be said again.
+    # After a full flush nothing refers back, so the same bytes can be repeated.
     block = squeezer.compress(bytes(1 << 20)) + squeezer.flush(zlib.Z_FULL_FLUSH)
     start = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" if wbits == 31 else b"\x78\x9c"
     return start + block * (size >> 20) + b"\x03\0" + bytes(8)
@@ -324,7 +324,7 @@ def _(sock: socket.socket) -> None:
 
 @play("/stale")
 def _(sock: socket.socket) -> None:
-    # Promises to stay, and goes when the next request has been sent.
+    # Promises keep-alive, and disconnects when the next request has been sent.
     sock.sendall(whole(b"once"))
     sock.recv(65536)
 
@@ -427,7 +427,7 @@ ENDINGS: dict[str, set[str]] = {
 
 
 class Server:
-    """Accepts connections on loopback, and remembers how many there were and what was asked."""
+    """Accepts connections on loopback, and records how many there were and what was requested."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -449,7 +449,7 @@ class Server:
         self.listener.close()
 
     def answer(self, sock: socket.socket, head: str) -> bool | None:
-        """Play the behaviour that the path asks for."""
+        """Play the behaviour of the path."""
         return PLAYS[head.split(" ")[1].partition("?")[0]](sock)
 
     def _accept(self) -> None:
@@ -472,7 +472,7 @@ class Server:
 
 
 class Proxy(Server):
-    """A small real proxy: absolute URLs and CONNECT, both led to one other server."""
+    """A small real proxy: absolute URLs and CONNECT, both forwarded to one server."""
 
     def __init__(self, behind: Server) -> None:
         self.behind = behind
@@ -493,7 +493,7 @@ class Proxy(Server):
 
 
 def read_head(sock: socket.socket) -> str:
-    """Return a request's head without its end; empty when the other side has gone."""
+    """Return a request's head without its end; empty when the client has disconnected."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(65536)
@@ -512,7 +512,7 @@ def _pour(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def serving(tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> Iterator[Server]:
-    """Give a server, and close it afterwards."""
+    """Yield a server, and close it afterwards."""
     server = Server(tls, address)
     try:
         yield server

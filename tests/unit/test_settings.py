@@ -119,12 +119,12 @@ def test_the_smallest_duration_that_is_accepted_is_read_back(name: str) -> None:
     [("dealy", "delay"), ("max_perhost", "max_per_host"), ("user-agent", "user_agent"), ("trackng", "tracking")],
 )
 def test_a_misspelt_setting_stops_and_the_nearest_is_named(wrong: str, right: str) -> None:
-    with pytest.raises(UsageError, match=rf"^crawl.yaml: unknown setting '{wrong}'; did you mean '{right}'\?$"):
+    with pytest.raises(UsageError, match=rf"^unknown setting '{wrong}' in crawl.yaml; did you mean '{right}'\?$"):
         config.parse(f"{wrong}: 1\n", "crawl.yaml")
 
 
 def test_a_setting_that_is_like_no_other_is_told_where_they_are_listed() -> None:
-    with pytest.raises(UsageError, match=r"unknown setting 'zzz'; `crawler help settings` lists them"):
+    with pytest.raises(UsageError, match=r"unknown setting 'zzz' in [^;]+; `crawler help settings` lists them"):
         config.check({"zzz": 1}, "--set")
 
 

@@ -182,15 +182,3 @@ def requested_twice(log: Iterable[LoggedRequest]) -> dict[str, int]:
     final = (r for r in log if r.status < 500 and r.status not in (400, 429) and not r.path.endswith(ROBOTS))
     counts = Counter(f"http://{r.host}{r.path}" for r in final)
     return {url: count for url, count in counts.items() if count > 1}
-
-
-def gaps(log: Iterable[LoggedRequest]) -> dict[str, float]:
-    """Return each host's shortest time from a reply to the next request; negative if they overlap."""
-    shortest: dict[str, float] = {}
-    ends: dict[str, float] = {}
-    for request in sorted(log):
-        if request.host in ends:
-            gap = request.start - ends[request.host]
-            shortest[request.host] = min(gap, shortest.get(request.host, gap))
-        ends[request.host] = max(request.end, ends.get(request.host, request.end))
-    return shortest

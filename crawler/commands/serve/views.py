@@ -36,7 +36,7 @@ SEARCH = 1.0  # seconds that a search through failure records may take at a time
 PAST = 3  # machines that have ended and are shown
 SORTS = ("pages", "failures", "host")
 NOUNS = {"pages": "links", "failures": "errs"}
-# Of a page that is drawn, what makes a browser connect to others before any policy is asked: Chromium does so for a
+# Elements of a drawn page for which a browser connects to others before it applies any policy: Chromium does so for a
 # frame that it will not load, for a link that is pressed, and for whatever `link` names.
 QUIET = re.compile(r"<(?=(?:a|area|base|form|i?frame|link|meta)\b)", re.IGNORECASE)
 

@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from crawler.commands.demo.server import LoggedRequest, gaps, requested_twice, serve
+from crawler.commands.demo.server import LoggedRequest, requested_twice, serve
 from crawler.commands.demo.web import Web
 from crawler.fleet.heartbeats import END, read_counters
 from crawler.store.mount import Files
 from lab.machines.mounts import TIED, Mount
+from lab.webs import gaps
 from lab.world import COMMAND, World, processes, wait_for
 
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise

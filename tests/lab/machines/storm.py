@@ -13,8 +13,9 @@ from typing import Self
 from zlib import crc32
 
 from crawler.commands.demo.pages import Leaf
-from crawler.commands.demo.web import FlatWeb, TreeWeb, Web, WebReply
+from crawler.commands.demo.web import Web, WebReply
 from lab.machines.fleet import IN_FLIGHT, PATIENCE, Fleet, Machine
+from lab.webs import FlatWeb, TreeWeb
 from lab.world import Links, kill
 
 FREEZE = 20.0  # seconds that the file server does not answer: longer than patience

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
-from crawler.web.sitemap import MAX_BYTES, MAX_ENTRIES, Sitemap, Unreadable, read
+from crawler.web.sitemap import MAX_ENTRIES, MAX_SITEMAP_BYTES, Sitemap, Unreadable, read
 
 URL = "https://a.example/dir/sitemap.xml"
 XML = "application/xml"
@@ -294,7 +294,7 @@ def test_no_more_entries_are_taken_than_the_protocol_allows() -> None:
 
 def test_no_more_bytes_are_decoded_than_the_protocol_allows() -> None:
     start, end = (OPEN + entry("/1")).encode(), (entry("/2") + "</urlset>").encode()
-    space = b" " * (MAX_BYTES - len(start) - len(end))
+    space = b" " * (MAX_SITEMAP_BYTES - len(start) - len(end))
     whole = reading(gzip.compress(start + space + end))
     assert (len(whole.links), whole.capped) == (2, False)
     over = reading(gzip.compress(start + space + b" " + end))
