@@ -66,8 +66,8 @@ def test_robots_txt_is_given_as_much_time_to_come_back_as_a_page(tmp_path: Path)
 def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
     class Recovers(Answers):
         def reply(self, host: str, path: str) -> WebReply:
-            if path == "/robots.txt" and host not in self._asked:
-                self._asked.add(host)
+            if path == "/robots.txt" and host not in self._requested:
+                self._requested.add(host)
                 return WebReply(503)
             return super().reply(host, path)
 
