@@ -29,7 +29,7 @@ __all__ = ["Page", "Store", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """`Store` is loaded when it is asked for: the command must be able to end quietly from its first moment on."""
+    """Load `Store` and `Page` on first use, so that Ctrl-C exits silently while the command starts."""
     if name not in ("Store", "Page"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from crawler.store import store
