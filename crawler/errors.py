@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-OVER = 0
-MISSING = FOUND = 1
-USAGE = 2
-STOPPED = 3
-LIMIT = 4
-STORE = 5
-FULL = 6
-BUG = 70
+OVER, MISSING, USAGE, STOPPED, LIMIT, STORE, FULL, BUG = 0, 1, 2, 3, 4, 5, 6, 70
+FOUND = MISSING  # problems, by `crawler check`
 
 EXIT_CODES = {
     OVER: "the crawl is over: nothing is waiting",

@@ -254,20 +254,9 @@ def has_contact(settings: Settings) -> bool:
 
 
 def fetch_options(settings: Settings) -> FetchOptions:
-    """Return the settings that concern one request."""
-    return FetchOptions(
-        fetcher=settings.fetcher,
-        user_agent=settings.user_agent,
-        timeout=settings.timeout,
-        connect_timeout=settings.connect_timeout,
-        first_byte_timeout=settings.first_byte_timeout,
-        max_size=settings.max_size,
-        content_types=settings.content_types,
-        proxy=settings.proxy,
-        connect_to=settings.connect_to,
-        cookies=settings.cookies,
-        allow_private=settings.allow_private,
-    )
+    """Return the settings that concern one request: those that are named like an option."""
+    names = {item.name for item in fields(FetchOptions)}
+    return FetchOptions(**{item.name: getattr(settings, item.name) for item in fields(settings) if item.name in names})
 
 
 def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from crawler.fetch.cookies import Cookies
@@ -16,17 +16,12 @@ from crawler.fetch.request import (
     Request,
     Response,
     Route,
-    check_connect_to,
     check_header,
-    check_proxy,
     codings_of,
     read_route,
 )
-from crawler.web import urls
 from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, names_private
 from crawler.web.page import Failure, Fetched
-
-__all__ = ["Fetcher", "check_connect_to", "check_header", "check_proxy", "get"]
 
 # Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
 MAX_MEMBERS = 32
@@ -121,15 +116,6 @@ class Fetcher:
         if not self._cookies or any(line.lower().startswith("cookie:") for line in headers):
             return ()
         return self._cookies.header(parts)
-
-
-def get(url: str, **options: Any) -> Fetched | Failure:
-    """Send one request outside any crawl; takes the fields of FetchOptions by name."""
-    fetcher = Fetcher(FetchOptions(**options))
-    try:
-        return fetcher.get(urls.normalize(url) or url)
-    finally:
-        fetcher.close()
 
 
 def _client(options: FetchOptions) -> _Client:

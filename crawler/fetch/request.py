@@ -11,7 +11,6 @@ from time import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from crawler.web import reasons
 from crawler.web.page import REDIRECTS, Failure, Fetched
 
 MAX_HEADER_LINE = 64 * 1024
@@ -199,7 +198,7 @@ def check_headers(request: Request, status: int, headers: Mapping[str, str]) -> 
         has_target = bool(headers.get("location"))
         return Fetched(request.url, status, headers) if has_target else request.fail("bad-redirect", "no Location")
     if not 200 <= status < 300:
-        return request.fail(reasons.for_status(status), "", _retry_after(headers))
+        return request.fail(f"http-{status}", "", _retry_after(headers))
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and request.content_types and kind not in request.content_types:
         return request.fail("wrong-type", kind)

@@ -42,11 +42,6 @@ REASONS: dict[str, Reason] = {
 }
 
 
-def for_status(status: int) -> str:
-    """Return the reason for an HTTP status, as failure records store it."""
-    return f"http-{status}"
-
-
 def row_of(reason: str) -> str:
     """Return the table's name for a reason: `http-404` is in the row `http-4xx`."""
     family = reason[:6] + "xx"

@@ -261,7 +261,7 @@ def test_rows_are_in_the_same_order_whatever_the_number_of_workers(
 
 def test_what_cannot_be_read_is_counted_and_stops_nothing(site: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(site, tmp_path / "store"))
-    store = Store(root)
+    store = StoreWriter(root)
     deep, gone = (f"http://{HOST}/complaint/{number}" for number in (4711, 4712))
     store.put_html(deep, "<title>deep</title>" + "<div>" * 20_000)
     (root / "htmls" / HOST / urls.key(gone)).unlink()

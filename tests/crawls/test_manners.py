@@ -66,8 +66,8 @@ def test_robots_txt_is_given_as_much_time_to_come_back_as_a_page(tmp_path: Path)
 def test_a_robots_txt_that_comes_back_is_obeyed(tmp_path: Path) -> None:
     class Recovers(Answers):
         def reply(self, host: str, path: str) -> WebReply:
-            if path == "/robots.txt" and host not in self._asked:
-                self._asked.add(host)
+            if path == "/robots.txt" and host not in self._requested:
+                self._requested.add(host)
                 return WebReply(503)
             return super().reply(host, path)
 
@@ -240,13 +240,13 @@ def test_our_own_group_counts_and_its_crawl_delay_up_to_the_longest(tmp_path: Pa
         assert gaps(w.log)["a.example"] >= 0.7
 
 
-def test_a_run_that_tells_nobody_where_to_complain_warns(tmp_path: Path) -> None:
+def test_a_run_without_a_contact_in_its_user_agent_warns(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
-        assert "where to complain" in w.crawl()
+        assert "no contact URL" in w.crawl()
     for number, agent in enumerate(("x/1 (+https://example.org/bot)", "x/1 (me@example.org)")):
         (tmp_path / str(number)).mkdir()
         with world(Links({"/": []}), tmp_path / str(number)) as w:
-            assert "where to complain" not in w.crawl("-U", agent)
+            assert "no contact URL" not in w.crawl("-U", agent)
 
 
 # ---- robots tags of pages

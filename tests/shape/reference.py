@@ -138,7 +138,7 @@ What the exit code of a command means, for scripts and job systems.
 - `crawler check` ends with 0 if the store is sound or was repaired, and 1 if something
   was found.
 - `crawler stop` ends with 4 if a machine that is alive has not ended in time.
-- `crawler doctor` ends with 0 if the mount is fit, 5 if not, 6 if there is no room to
+- `crawler doctor` ends with 0 if the mount is fit, 5 if not, 6 if there is not enough space to
   test.
 - `crawler cat`, `links` and `ls` end with 1 if the page or the host is not in the
   store.

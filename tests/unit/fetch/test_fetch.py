@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import socket
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab import fetching
 from lab.hostile import BODY, ENDINGS, Proxy, Server, serving
 from lab.world import wait_for
 
-from crawler.fetch import fetcher as fetch
+from crawler.fetch.fetcher import Fetcher
+from crawler.fetch.request import FetchOptions, check_connect_to
 from crawler.web.page import Failure, Fetched
 from crawler.web.reasons import look_up
 
@@ -36,13 +39,13 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(params=FETCHERS)
-def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., fetch.Fetcher]]:
+def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Fetcher]]:
     """Make a fetcher; the fields of Terms by name. Its limit is long: a slow machine is no fault of the fetcher's."""
-    made: list[fetch.Fetcher] = []
+    made: list[Fetcher] = []
 
-    def make_one(**options: Any) -> fetch.Fetcher:
+    def make_one(**options: Any) -> Fetcher:
         defaults: dict[str, Any] = {"timeout": LONG, "allow_private": True, "fetcher": request.param}
-        made.append(fetch.Fetcher(fetch.FetchOptions(**(defaults | options))))
+        made.append(Fetcher(FetchOptions(**(defaults | options))))
         return made[-1]
 
     yield make_one
@@ -51,7 +54,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., fetch.Fetcher
 
 
 @pytest.fixture
-def get(make: Callable[..., fetch.Fetcher], server: Server) -> Get:
+def get(make: Callable[..., Fetcher], server: Server) -> Get:
     """Ask for a path of the hostile server."""
     fetcher = make()
     return lambda path, **more: fetcher.get(server.url(path), **more)
@@ -140,14 +143,14 @@ def test_retry_after_is_understood_in_both_forms_and_capped_at_a_day(get: Get, p
 
 def test_the_module_level_get_takes_options_by_name(server: Server) -> None:
     for fetcher in FETCHERS:
-        assert page(fetch.get(server.url(), fetcher=fetcher, allow_private=True, timeout=LONG)).body == BODY
-        assert reason(fetch.get("mailto:x@y", fetcher=fetcher)) == "bad-url"
+        assert page(fetching.get(server.url(), fetcher=fetcher, allow_private=True, timeout=LONG)).body == BODY
+        assert reason(fetching.get("mailto:x@y", fetcher=fetcher)) == "bad-url"
 
 
 # What we send
 
 
-def test_one_request_leaves_nothing_behind_for_the_next(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_one_request_leaves_nothing_behind_for_the_next(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher = make(user_agent="tester/1", cookies=False)
     fetcher.get(server.url("/cookie"), headers=("X-Once: 1",))
     assert "X-Once: 1" in server.heads[-1]
@@ -173,7 +176,7 @@ def test_a_header_that_is_not_one_line_of_its_own_is_refused(get: Get, line: str
     ["ftp://127.0.0.1/", "file:///etc/passwd", "http:///x", "http://a b/", "http://a/\r\nX: y", "http://[::1/",
      "x", "http://a:99999/", "http://a\\@b/"],
 )  # fmt: skip
-def test_what_is_not_an_http_url_is_a_bad_url(make: Callable[..., fetch.Fetcher], url: str) -> None:
+def test_what_is_not_an_http_url_is_a_bad_url(make: Callable[..., Fetcher], url: str) -> None:
     assert reason(make().get(url)) == "bad-url"
 
 
@@ -188,14 +191,14 @@ def test_options_that_make_no_sense_are_refused_at_once() -> None:
         {"connect_to": ("::a:1",), "proxy": "http://127.0.0.1:1"},
     ):
         with pytest.raises(ValueError):
-            fetch.FetchOptions(**wrong)  # type: ignore[arg-type]
+            FetchOptions(**wrong)  # type: ignore[arg-type]
 
 
 # Connections
 
 
 def test_a_connection_is_used_again_even_after_errors_and_redirects(
-    make: Callable[..., fetch.Fetcher],
+    make: Callable[..., Fetcher],
 ) -> None:
     with serving() as server:
         fetcher = make()
@@ -204,7 +207,7 @@ def test_a_connection_is_used_again_even_after_errors_and_redirects(
         assert (server.connections, len(server.heads)) == (1, 6)
 
 
-def test_a_kept_connection_that_the_server_closes_costs_no_page(make: Callable[..., fetch.Fetcher]) -> None:
+def test_a_kept_connection_that_the_server_closes_costs_no_page(make: Callable[..., Fetcher]) -> None:
     with serving() as server:
         fetcher = make()
         assert page(fetcher.get(server.url("/stale"))).body == b"once"
@@ -212,7 +215,7 @@ def test_a_kept_connection_that_the_server_closes_costs_no_page(make: Callable[.
         assert server.connections == 2
 
 
-def test_many_threads_can_ask_at_once(make: Callable[..., fetch.Fetcher]) -> None:
+def test_many_threads_can_ask_at_once(make: Callable[..., Fetcher]) -> None:
     with serving() as server:
         fetcher, good = make(), []
 
@@ -228,7 +231,7 @@ def test_many_threads_can_ask_at_once(make: Callable[..., fetch.Fetcher]) -> Non
         assert server.connections <= 16
 
 
-def test_more_hosts_than_are_kept_are_all_answered(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_more_hosts_than_are_kept_are_all_answered(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher = make(connect_to=(f"::127.0.0.1:{server.port}",))
     for number in range(150):
         assert page(fetcher.get(f"http://host{number % 100}.example/")).body == BODY
@@ -237,7 +240,7 @@ def test_more_hosts_than_are_kept_are_all_answered(make: Callable[..., fetch.Fet
 # Bodies that are not wanted
 
 
-def test_an_unwanted_type_is_refused_by_its_headers_alone(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_an_unwanted_type_is_refused_by_its_headers_alone(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher, start = make(), time.monotonic()
     for path in ("/image", "/image-for-ever"):
         outcome = fetcher.get(server.url(path))
@@ -251,7 +254,7 @@ def test_any_type_is_taken_when_asked_for_and_a_missing_one_always(get: Get) -> 
     assert page(get("/untyped")).body == b"hi"
 
 
-def test_the_endless_body_of_a_redirect_is_left_alone(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_the_endless_body_of_a_redirect_is_left_alone(make: Callable[..., Fetcher], server: Server) -> None:
     start = time.monotonic()
     assert page(make().get(server.url("/redirect-for-ever"))).location == "/x"
     assert time.monotonic() - start < SOON
@@ -274,9 +277,7 @@ def test_cut_keeps_the_beginning_of_a_body_that_is_too_long(get: Get) -> None:
 
 
 @pytest.mark.parametrize("path", ENDINGS)
-def test_a_hostile_answer_ends_in_time_with_its_reason(
-    make: Callable[..., fetch.Fetcher], server: Server, path: str
-) -> None:
+def test_a_hostile_answer_ends_in_time_with_its_reason(make: Callable[..., Fetcher], server: Server, path: str) -> None:
     start = time.monotonic()
     outcome = make(timeout=SHORT if "timeout" in ENDINGS[path] else LONG).get(server.url(path))
     assert reason(outcome) in ENDINGS[path], outcome
@@ -288,7 +289,7 @@ def test_a_body_longer_than_announced_is_taken_as_announced(get: Get) -> None:
     assert page(get("/")).body == BODY
 
 
-def test_the_first_byte_has_a_limit_of_its_own(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_the_first_byte_has_a_limit_of_its_own(make: Callable[..., Fetcher], server: Server) -> None:
     start = time.monotonic()
     assert reason(make(first_byte_timeout=0.3).get(server.url("/silent"))) == "timeout"
     assert time.monotonic() - start < SOON
@@ -299,13 +300,14 @@ def test_the_first_byte_has_a_limit_of_its_own(make: Callable[..., fetch.Fetcher
 def test_a_bomb_takes_little_memory(server: Server, fetcher: str, path: str) -> None:
     # In a process of its own, because a peak is a peak of the whole process.
     lines = (
-        "import resource, sys; from crawler.fetch import fetcher",
-        f"ask = lambda url: fetcher.get(url, allow_private=True, timeout=100, fetcher={fetcher!r})",
+        "import resource, sys; from lab import fetching",
+        f"ask = lambda url: fetching.get(url, allow_private=True, timeout=100, fetcher={fetcher!r})",
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss",
         f"ask({server.url()!r}); before = peak()",
         f"print(ask({server.url(path)!r}).reason, (peak() - before) // 1024)",
     )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    command, path = [sys.executable, "-c", "\n".join(lines)], {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | path)
     name, grown = done.stdout.split()
     assert name == "too-big"
     assert int(grown) < 64, f"{grown} MiB"
@@ -322,17 +324,17 @@ def deaf_port() -> Iterator[int]:
         yield int(one.getsockname()[1])
 
 
-def test_a_refused_connection_is_connect(make: Callable[..., fetch.Fetcher], deaf_port: int) -> None:
+def test_a_refused_connection_is_connect(make: Callable[..., Fetcher], deaf_port: int) -> None:
     assert reason(make().get(f"http://127.0.0.1:{deaf_port}/")) == "connect"
 
 
-def test_a_name_that_does_not_resolve_is_dns(make: Callable[..., fetch.Fetcher]) -> None:
+def test_a_name_that_does_not_resolve_is_dns(make: Callable[..., Fetcher]) -> None:
     start = time.monotonic()
     assert reason(make(allow_private=False, timeout=SHORT).get("http://nobody.invalid/")) in ("dns", "timeout")
     assert time.monotonic() - start < SOON
 
 
-def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fetcher]) -> None:
+def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., Fetcher]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         here = f"127.0.0.1:{listener.getsockname()[1]}"
         start = time.monotonic()
@@ -345,20 +347,20 @@ def test_a_listener_that_never_accepts_is_a_timeout(make: Callable[..., fetch.Fe
     "host",
     ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0"],
 )
-def test_a_private_address_is_refused_in_every_form(make: Callable[..., fetch.Fetcher], host: str) -> None:
+def test_a_private_address_is_refused_in_every_form(make: Callable[..., Fetcher], host: str) -> None:
     with serving() as server:
         assert reason(make(allow_private=False).get(f"http://{host}:{server.port}/")) == "private-address"
         assert server.connections == 0
 
 
-def test_private_allows_one_request_and_not_the_next(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_private_allows_one_request_and_not_the_next(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher = make(allow_private=False)
     assert page(fetcher.get(server.url(), private=True)).body == BODY
     assert reason(fetcher.get(server.url())) == "private-address"
 
 
 def test_a_public_address_among_private_ones_is_the_one_used(
-    make: Callable[..., fetch.Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[str] = []
 
@@ -373,7 +375,7 @@ def test_a_public_address_among_private_ones_is_the_one_used(
     assert "127.0.0.1" in judged
 
 
-def test_bad_ports_are_refused_even_where_private_is_allowed(make: Callable[..., fetch.Fetcher]) -> None:
+def test_bad_ports_are_refused_even_where_private_is_allowed(make: Callable[..., Fetcher]) -> None:
     assert reason(make().get("http://127.0.0.1:22/")) == "bad-port"
     assert reason(make().get("https://127.0.0.1:6667/")) == "bad-port"
 
@@ -387,19 +389,19 @@ def test_bad_ports_are_refused_even_where_private_is_allowed(make: Callable[...,
      ":80:127.0.0.1:{port}", "::localhost:{port}"],
 )  # fmt: skip
 def test_connect_to_leads_elsewhere_under_the_same_name(
-    make: Callable[..., fetch.Fetcher], server: Server, rule: str
+    make: Callable[..., Fetcher], server: Server, rule: str
 ) -> None:
     fetcher = make(allow_private=False, connect_to=("other.example:80:127.0.0.1:1", rule.format(port=server.port)))
     assert page(fetcher.get("http://site.example/")).body == BODY
     assert "Host: site.example" in server.heads[-1].split("\r\n")
 
 
-def test_connect_to_can_keep_the_port_and_change_the_host(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_connect_to_can_keep_the_port_and_change_the_host(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher = make(allow_private=False, connect_to=("site.example::127.0.0.1:",))
     assert page(fetcher.get(f"http://site.example:{server.port}/")).body == BODY
 
 
-def test_connect_to_takes_ipv6_and_lets_bad_ports_pass(make: Callable[..., fetch.Fetcher]) -> None:
+def test_connect_to_takes_ipv6_and_lets_bad_ports_pass(make: Callable[..., Fetcher]) -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     with serving(address="::1") as server:
@@ -407,7 +409,7 @@ def test_connect_to_takes_ipv6_and_lets_bad_ports_pass(make: Callable[..., fetch
         assert page(fetcher.get("http://[::2]:22/")).body == BODY
 
 
-def test_a_request_that_no_rule_matches_is_guarded(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_a_request_that_no_rule_matches_is_guarded(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher = make(allow_private=False, connect_to=(f"site.example:81:127.0.0.1:{server.port}",))
     assert reason(fetcher.get(server.url())) == "private-address"
 
@@ -415,13 +417,13 @@ def test_a_request_that_no_rule_matches_is_guarded(make: Callable[..., fetch.Fet
 @pytest.mark.parametrize("rule", ["", "a:b:c:d", "a:1:b", "a:1:b:2:c", "::1:80:a:1", "a:1:b:70000", "a b:1:c:2"])
 def test_a_connect_to_rule_of_another_form_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT:ADDR:PORT"):
-        fetch.check_connect_to(rule)
+        check_connect_to(rule)
 
 
 # Proxies
 
 
-def test_the_proxy_of_the_options_is_used(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_the_proxy_of_the_options_is_used(make: Callable[..., Fetcher], server: Server) -> None:
     proxy = Proxy(server)
     fetcher = make(allow_private=False, proxy=f"http://127.0.0.1:{proxy.port}")
     assert page(fetcher.get("http://site.example/")).body == BODY
@@ -432,7 +434,7 @@ def test_the_proxy_of_the_options_is_used(make: Callable[..., fetch.Fetcher], se
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "localhost"])
 def test_a_proxy_is_not_told_to_go_to_a_private_address_unless_that_is_allowed(
-    make: Callable[..., fetch.Fetcher], server: Server, host: str
+    make: Callable[..., Fetcher], server: Server, host: str
 ) -> None:
     proxy = Proxy(server)
     fetcher = make(allow_private=False, proxy=f"http://127.0.0.1:{proxy.port}")
@@ -444,7 +446,7 @@ def test_a_proxy_is_not_told_to_go_to_a_private_address_unless_that_is_allowed(
 
 
 def test_a_proxy_of_the_environment_is_not(
-    make: Callable[..., fetch.Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch, deaf_port: int
+    make: Callable[..., Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch, deaf_port: int
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{deaf_port}")
@@ -452,7 +454,7 @@ def test_a_proxy_of_the_environment_is_not(
 
 
 def test_no_proxy_of_the_environment_is_ignored_as_well(
-    make: Callable[..., fetch.Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Fetcher], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "*")
     proxy = Proxy(server)
@@ -460,7 +462,7 @@ def test_no_proxy_of_the_environment_is_ignored_as_well(
     proxy.close()
 
 
-def test_a_proxy_that_is_gone_is_connect(make: Callable[..., fetch.Fetcher], deaf_port: int) -> None:
+def test_a_proxy_that_is_gone_is_connect(make: Callable[..., Fetcher], deaf_port: int) -> None:
     assert reason(make(proxy=f"http://127.0.0.1:{deaf_port}").get("http://site.example/")) == "connect"
 
 
@@ -492,7 +494,7 @@ def secure(certificate: Path) -> Iterator[Server]:
 
 
 def test_a_page_over_tls_comes_under_its_own_name(
-    make: Callable[..., fetch.Fetcher], secure: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Fetcher], secure: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     fetcher = make(connect_to=(f"::127.0.0.1:{secure.port}",))
@@ -506,7 +508,7 @@ def test_a_page_over_tls_comes_under_its_own_name(
 
 
 def test_tls_goes_through_a_proxy_by_connect(
-    make: Callable[..., fetch.Fetcher], secure: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Fetcher], secure: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     proxy = Proxy(secure)
@@ -517,7 +519,7 @@ def test_tls_goes_through_a_proxy_by_connect(
     proxy.close()
 
 
-def test_many_requests_leave_no_descriptors_open(make: Callable[..., fetch.Fetcher], server: Server) -> None:
+def test_many_requests_leave_no_descriptors_open(make: Callable[..., Fetcher], server: Server) -> None:
     fetcher = make()
     here = Path("/proc/self/fd")
     if not here.exists():

@@ -12,10 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from lab import fetching
 from lab.certificates import Authority
 from lab.hostile import BODY, for_ever, serving
 
-from crawler.fetch import fetcher as fetch
+from crawler.fetch.fetcher import Fetcher
+from crawler.fetch.request import FetchOptions
 from crawler.web.page import Failure, Fetched
 
 SITE = "site.example"
@@ -37,7 +39,7 @@ def ask(
     def get(port: int, seconds: float = 250.0) -> Fetched | Failure:
         limits = {"timeout": seconds, "connect_timeout": seconds, "first_byte_timeout": seconds}
         route = (f"::127.0.0.1:{port}",)
-        return fetch.get(f"https://{SITE}/", fetcher=request.param, connect_to=route, **limits)
+        return fetching.get(f"https://{SITE}/", fetcher=request.param, connect_to=route, **limits)
 
     return get
 
@@ -175,7 +177,7 @@ def test_a_handshake_that_goes_wrong_ends_in_time(
 def test_deadlines_still_hold_when_idle_connections_are_closed(listening: Callable[..., int], fetcher: str) -> None:
     ports = {"a.example": listening(garbage), "b.example": listening(flood)}
     routes = tuple(f"{host}::127.0.0.1:{port}" for host, port in ports.items())
-    client = fetch.Fetcher(fetch.FetchOptions(fetcher=fetcher, timeout=1.0, connect_to=routes))
+    client = Fetcher(FetchOptions(fetcher=fetcher, timeout=1.0, connect_to=routes))
     began = time.monotonic()
     assert isinstance(client.get("https://a.example/"), Failure)
     client.close_idle()

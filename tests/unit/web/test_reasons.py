@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.web.reasons import KINDS, REASONS, for_status, kind, look_up
+from crawler.web.reasons import KINDS, REASONS, kind, look_up
 
 
 def test_every_reason_has_one_of_the_three_kinds_and_only_failures_are_retried() -> None:
@@ -17,9 +17,9 @@ def test_every_reason_has_one_of_the_three_kinds_and_only_failures_are_retried()
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        (for_status(404), "failed"),
-        (for_status(503), "failed"),
-        (for_status(299), "failed"),
+        ("http-404", "failed"),
+        ("http-503", "failed"),
+        ("http-299", "failed"),
         ("dns", "failed"),
         ("robots", "excluded"),
         ("private-address", "excluded"),
