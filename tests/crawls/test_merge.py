@@ -52,7 +52,7 @@ def test_two_crawls_of_one_web_become_one_that_runs_to_the_end(tmp_path: Path) -
         assert names(w.root, "seeds") == seeds
         assert w.status()["pages"] == sum(kept)
         found = crawler("check", str(w.root), "--repair")
-        assert "shards/009: 2 names say whose it is (repaired: given one name)" in found
+        assert "shards/009: 2 files name an owner (repaired: given one name)" in found
         assert "1 problem repaired (shard 1)" in found
         before = len(w.log)
         without_limit(w.root)

@@ -191,8 +191,10 @@ def test_what_no_host_can_begin_is_said_once(ready: Ready) -> None:
     said = hosts.launch(names, store, code=2)
     assert "launch: m0 is not up: crawler: " in said
     assert said.count("is not a store yet; give at least one URL") == 1
-    assert "there is no flag" in hosts.launch(names, store, "http://a.example/", "--no-such-flag", code=2)
-    assert outcome(hosts.launch("stop", names, store), "m0").startswith("not running: crawler: there is no flag")
+    assert "unknown option --no-such-flag" in hosts.launch(names, store, "http://a.example/", "--no-such-flag", code=2)
+    assert outcome(hosts.launch("stop", names, store), "m0").startswith(
+        "not running: crawler: unknown option --no-such-flag"
+    )
     assert outcome(hosts.launch("status", names, f"{store}-2", code=1), "m1") == (
         "not running: it was never started from here"
     )

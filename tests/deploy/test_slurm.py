@@ -178,7 +178,7 @@ def test_a_job_that_is_cancelled_gives_its_shards_back(site: Site, brake: Path) 
         (
             ["{folder}/store", "http://a.example/", "--no-such-flag"],
             2,
-            "there is no flag or place for '--no-such-flag'",
+            "unknown option --no-such-flag",
         ),
         (["{folder}/store", "http://a.example/", "--max-pages=1"], 4, "limit was reached with work left"),
     ],

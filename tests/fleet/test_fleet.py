@@ -117,7 +117,9 @@ def test_a_machine_that_stood_still_finds_itself_replaced_and_begins_anew(mounti
         first.stop()
         f.wait(lambda: old.isdisjoint(f.owners().values()), "the other machine takes everything")
         first.go_on()
-        f.wait(lambda: "was silent for too long and was replaced" in first.printed, "the machine knows of it")
+        f.wait(
+            lambda: "showed no heartbeat for too long and was declared dead" in first.printed, "the machine knows of it"
+        )
         f.wait(lambda: len(f.counters().keys() - old) == 2 * WORKERS, "its new workers")
         web.brake.unlink()
         f.end()
