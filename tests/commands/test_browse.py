@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -90,7 +91,7 @@ def sentence(*args: object, code: int) -> str:
 
 def in_shell(command: str) -> tuple[int, str]:
     """The exit code of our part of a pipe, and what is said on standard error."""
-    words = f"{command.replace('crawler', ' '.join(COMMAND), 1)}; exit ${{PIPESTATUS[0]}}"
+    words = f"{command.replace('crawler', shlex.join(COMMAND), 1)}; exit ${{PIPESTATUS[0]}}"
     how = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=how, timeout=LONG, check=False)
     return done.returncode, done.stderr
