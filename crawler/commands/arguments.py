@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ def flag(check: Callable[[Any], Value]) -> Callable[[str], Value]:
 
 WHOLE = flag(settings.whole(1, 1024))
 DURATION = flag(settings.duration)
+WORKERS: Any = {"type": WHOLE, "default": os.cpu_count() or 1, "metavar": "N", "help": "processes (default: cores)"}
 
 # flag, setting, how argparse reads it
 SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from crawler import errors
 from crawler import settings as config
 from crawler.commands import status
-from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, Add, check_root, normalize_seed
+from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, normalize_seed
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import Machine, Plan, check_limits
 from crawler.crawl.start import add as add_seeds
@@ -63,14 +62,7 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
         else:
             rare.add_argument(*flags, dest=f"set_{name}", help=argparse.SUPPRESS, **how)
     here = made.add_argument_group("this machine (may differ from machine to machine)")
-    here.add_argument(
-        "-j",
-        "--workers",
-        type=WHOLE,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes (default: cores)",
-    )
+    here.add_argument("-j", "--workers", **WORKERS)
     here.add_argument(
         "-t", "--concurrency", type=WHOLE, default=16, metavar="N", help="requests at once per worker (default 16)"
     )

@@ -144,12 +144,12 @@ class Seeds:
 
     def _enter(self, link: str, wanted: bool) -> str | None:
         """Return a link as it is handed over; None if it is not followed, which is counted if a trap's rule says so."""
-        plain, refused = self._judge_once(link, wanted, self._widened)
+        plain, rule = self._judge_once(link, wanted, self._widened)
         if plain != link:
             self._count("session")
-        if refused in TRAPS:
-            self._count(refused)
-        return plain if refused is None else None
+        if rule in TRAPS:
+            self._count(rule)
+        return plain if rule is None else None
 
     def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str, str | None]:
         """Return a link without session ids and the rule that excludes it; people edit records, so check `is_safe`."""

@@ -57,7 +57,7 @@ class Check:
             records = self.pages.records(host, part, suspects)
             self.links.found.add(task for record in records for task in self.links.seeds.follow(record))
             yield from [None] * len(part)
-        for _ in self.pages.refusals(host, names["errs"], suspects):
+        for _ in self.pages.failures(host, names["errs"], suspects):
             yield None
         bad = {path.rpartition("/")[2] for path in suspects}
         self.links.done.add(key for key in (*names["links"], *names["errs"]) if key not in bad)

@@ -118,7 +118,7 @@ class Pages:
         """Return the good records of a host; the paths of the others are added to `suspects`."""
         return self._read("links", host, keys, suspects)
 
-    def refusals(self, host: str, keys: Iterable[str], suspects: list[str]) -> Iterator[Facts]:
+    def failures(self, host: str, keys: Iterable[str], suspects: list[str]) -> Iterator[Facts]:
         """Return its good failure records, likewise."""
         return self._read("errs", host, keys, suspects)
 

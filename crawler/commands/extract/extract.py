@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Generator, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler import errors, settings
-from crawler.commands.arguments import WHOLE, Add
+from crawler.commands.arguments import WORKERS, Add
 from crawler.commands.browse import find_page
 from crawler.commands.export.formats import FORMATS
 from crawler.commands.export.output import SQLITE, open_output, resolved
@@ -38,14 +37,7 @@ def commands(add: Add) -> None:
     made.add_argument("out", nargs="?", metavar="OUT", help=f"the file to write ({endings})")
     made.add_argument("--try", dest="url", metavar="URL", help="show what the rules extract from one stored page")
     made.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    made.add_argument(
-        "-j",
-        "--workers",
-        type=WHOLE,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes (default: cores)",
-    )
+    made.add_argument("-j", "--workers", **WORKERS)
 
 
 def run(options: Namespace) -> int:
