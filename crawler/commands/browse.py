@@ -252,7 +252,7 @@ class QueuedUrls:
     def _read(self, shards: int) -> Iterator[tuple[str, str]]:
         for shard in range(shards):
             for data in read_batches(self._store.files, shard):
-                yield from ((urls.host(task.url), urls.key(task.url)) for task in from_lines(data))
+                yield from ((task.host, urls.key(task.name)) for task in from_lines(data))
 
     def hosts(self) -> Iterator[str]:
         """Return the hosts that have a URL in a batch."""

@@ -24,7 +24,7 @@ from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.scope import REDIRECT, Scope, bars
-from crawler.frontier.task import Task
+from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
@@ -40,8 +40,6 @@ Facts = dict[str, Any]
 
 DONE, WAITING, NEVER_SEEN, NEVER_REQUESTED = "done", "waiting", "never seen", "never requested"
 SHOWN = 5  # seeds or patterns that are named
-# Fragments of tasks for sitemaps, and for the robots.txt of another host.
-MARKED = re.compile(r"#(?:sitemap(?:-[1-9])?|robots-of-[a-z0-9_.:\[\]-]+~[0-9a-f]+)\Z")
 TRAPS = {
     "long": "it is longer than 1,000 characters",
     "repeat": "its path has one segment three times or more",
@@ -99,12 +97,12 @@ def explain(store: Store, given: str) -> Facts:
 
 
 def candidates(given: str, settings: Settings) -> list[str]:
-    """Return the normalized URLs that may be meant, none if it is never requested; the last is what a link leads to."""
+    """Return the names of tasks that may be meant, none if it is never requested; the last is what a link leads to."""
     normalized = urls.normalize(given, tracking=settings.tracking)
     if normalized is None:
         return []
-    mark = MARKED.search(given)
-    marked = [normalized + mark[0]] if mark else []
+    task = Task.named(given)._replace(url=normalized)
+    marked = [task.name] if task.kind in (SITEMAP, ROBOTS) else []
     bare = urls.without_session(normalized) if "session" in settings.traps else normalized
     return list(dict.fromkeys([*marked, normalized, bare]))
 
@@ -142,7 +140,7 @@ def _done(store: Store, url: str, shards: list[int]) -> Facts | None:
         return {"state": DONE, "record": _of_record(record)}
     if failure:
         facts = {name: failure.get(name) for name in ("reason", "detail", "attempts", "when")}
-        again = _waiting(store.files, shards, urls.as_retry_task(url, mark_of(failure))) is not None
+        again = _waiting(store.files, shards, retry_task(url, mark_of(failure)).name) is not None
         kind, _, meaning = look_up(str(facts["reason"]))
         return {"state": DONE, "failure": {**facts, "kind": kind, "meaning": meaning, "again": again}}
     broken = [path for path in (_path("links", url), _path("errs", url)) if store.files.get(path) is not None]
@@ -157,9 +155,10 @@ def _of_record(record: Facts) -> Facts:
     return {**facts, "links": len(links), "redirect": redirect}
 
 
-def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
-    lines = [line for shard in shards for data in read_batches(files, shard) for line in _line_in(data, url)]
-    tasks = list(from_lines(b"".join(lines)))
+def _waiting(files: Files, shards: Iterable[int], name: str) -> Facts | None:
+    url = Task.named(name).url
+    lines = [line for shard in shards for data in read_batches(files, shard) for line in _lines_in(data, url)]
+    tasks = [task for task in from_lines(b"".join(lines)) if task.name == name]
     if not tasks:
         return None
     task = max(tasks, key=lambda task: (task.attempt, -task.depth))
@@ -169,14 +168,10 @@ def _waiting(files: Files, shards: Iterable[int], url: str) -> Facts | None:
     return {"state": WAITING, "waiting": waiting}
 
 
-def _line_in(data: bytes, url: str) -> Iterator[bytes]:
-    """Yield the first four columns of a URL's line in a batch, without parsing the others: there may be a million."""
-    needle = f"\t{url}".encode()
-    at = max(data.find(needle + b"\n"), data.find(needle + b"\t"))
-    if at < 0 and data.endswith(needle):
-        at = len(data) - len(needle)
-    if at >= 0:
-        yield data[data.rfind(b"\n", 0, at) + 1 : at] + needle + b"\n"
+def _lines_in(data: bytes, url: str) -> Iterator[bytes]:
+    """Yield the lines of a URL in a batch, of any kind, without parsing the others: there may be a million."""
+    for found in re.finditer(re.escape(f"\t{url}".encode()) + rb"(?:[\t#].*)?$", data, re.MULTILINE):
+        yield data[data.rfind(b"\n", 0, found.start()) + 1 : found.end()] + b"\n"
 
 
 def _owner(files: Files, settings: Settings, names: set[str]) -> Facts:
@@ -198,7 +193,7 @@ def _robots(store: Store, settings: Settings, url: str) -> Facts:
     if known is None:
         return facts
     rules = Rules(known.body, settings.user_agent)
-    allowed = rules.allow(url.partition("#")[0])
+    allowed = rules.allow(Task.named(url).url)
     return {**facts, "read": utc(known.read), "status": known.status, "allowed": allowed, "crawl_delay": rules.delay}
 
 
@@ -280,8 +275,9 @@ def _barred(settings: Settings, url: str, rule: str) -> str:
 
 def _left_out(settings: Settings, url: str, depth: int) -> Decision | None:
     """Return the pattern, edited since the URL was queued, that excludes it."""
-    rule = bars(Scope("any", (), settings.include, settings.exclude), Task(url, depth))
-    return (rule, f"{_barred(settings, urls.bare(url), rule)}: it will be dropped from the queue") if rule else None
+    task = Task.named(url, depth)
+    rule = bars(Scope("any", (), settings.include, settings.exclude), task)
+    return (rule, f"{_barred(settings, task.url, rule)}: it will be dropped from the queue") if rule else None
 
 
 def _some(names: Iterable[str]) -> str:

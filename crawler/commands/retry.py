@@ -1,7 +1,7 @@
 """`crawler retry`: failed URLs are requested again.
 
 Only the owner of a host writes or removes its failure records, so nothing is removed here: for each failure record a
-retry task is handed over (`urls.as_retry_task`). Whoever owns the host, now or in a later run, removes the record and
+retry task is handed over (`task.retry_task`). Whoever owns the host, now or in a later run, removes the record and
 queues the URL. A kill loses nothing: the retry task waits until the URL does.
 """
 
@@ -22,7 +22,7 @@ from crawler.errors import UsageError, did_you_mean
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.batches import in_parts
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.task import BY_WAY_OF, Task, extend
+from crawler.frontier.task import BY_WAY_OF, Task, extend, retry_task
 from crawler.settings import Settings
 from crawler.store.records import assumed_depth, depth_of, from_utc, mark_of
 from crawler.store.store import Store, find_host
@@ -79,7 +79,7 @@ def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
     counts: Counter[str] = Counter()
     for part in in_parts(bar(_failures(store, wanted), "failures"), PART):
         tasks = {_task(failure, settings): str(failure["reason"]) for failure in part}
-        fitting = {task: reason for task, reason in tasks.items() if urls.is_safe(task.url)}
+        fitting = {task: reason for task, reason in tasks.items() if urls.is_safe(task.name)}
         frontier.hand_over(fitting)
         frontier.flush()
         counts.update(fitting.values())
@@ -100,7 +100,7 @@ def _task(failure: dict[str, Any], settings: Settings) -> Task:
     target = re.fullmatch(rf"{BY_WAY_OF} (\S+)", str(failure.get("detail")))  # of a redirect loop: it may still be one
     via = extend("", target[1]) if target else ""
     depth = depth_of(failure, assumed_depth(settings))
-    return Task(urls.as_retry_task(failure["url"], mark_of(failure)), depth, via=via)
+    return retry_task(failure["url"], mark_of(failure), depth, via)
 
 
 def _said(counts: Counter[str], who: str) -> str:

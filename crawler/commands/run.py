@@ -18,11 +18,11 @@ from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
 from crawler.fleet import control
+from crawler.frontier.task import sitemap_task
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 from crawler.store.writer import open_to_write
 from crawler.terminal import as_time, many, say
-from crawler.web import urls
 from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
@@ -128,7 +128,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 def _seeds(options: argparse.Namespace) -> list[str]:
     """Return the URLs that the user gave, normalized."""
     pages = [normalize_seed(seed) for seed in [*options.urls, *_input_urls(options.input_file)]]
-    return pages + [urls.as_sitemap(normalize_seed(seed)) for seed in options.sitemap]
+    return pages + [sitemap_task(normalize_seed(seed)).name for seed in options.sitemap]
 
 
 def _input_urls(file: str | None) -> list[str]:

@@ -197,9 +197,9 @@ class Machine:
         store, frontier = StoreWriter(self.plan.root, files), Frontier(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of them
             for number, task in enumerate(from_lines("\n".join(suspects).encode())):
-                self._blamed[task.url] += blame
-                if self._blamed[task.url] >= MAX_BLAME:
-                    store.put_failure(task.url, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
+                self._blamed[task.name] += blame
+                if self._blamed[task.name] >= MAX_BLAME:
+                    store.put_failure(task.name, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
                     due = time.monotonic() + 2 * number
                     frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])

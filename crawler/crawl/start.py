@@ -56,7 +56,7 @@ def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show
     excluded = _excluded(seeds, settings)
     if excluded:
         show(f"warning: {excluded}")
-    _add(store, settings, seeds)
+    _add(store, settings, _normalized(seeds, settings))
     return settings
 
 
@@ -70,7 +70,7 @@ def add(store: StoreWriter, seeds: Sequence[str]) -> str:
     store.files.durable = settings.durable
     normalized = _normalized(seeds, settings)
     few = normalized if len(normalized) <= MAX_LOOKUPS else []
-    done = sum(store.record(url) is not None or store.failure(url) is not None for url in few)
+    done = sum(store.record(task.name) is not None or store.failure(task.name) is not None for task in few)
     added = _add(store, settings, normalized)
     said = f"{many(added, 'URL')} added" if added else "nothing new: the same URLs were added before"
     known = f" ({done:,} of them already done)" if done and added else ""
@@ -81,7 +81,7 @@ def add(store: StoreWriter, seeds: Sequence[str]) -> str:
 def _excluded(seeds: Sequence[str], settings: Settings) -> str:
     """Return a warning about given URLs that an exclude pattern matches; empty if there are none."""
     scope = Scope("any", exclude=settings.exclude)
-    found = [url for url in _normalized(seeds if settings.exclude else (), settings) if bars(scope, Task(url))]
+    found = [task.name for task in _normalized(seeds if settings.exclude else (), settings) if bars(scope, task)]
     first = f"{found[0]} and {len(found) - 1:,} more" if len(found) > 1 else "".join(found)
     return f"{first} will not be requested: an exclude pattern in crawl.yaml matches" if found else ""
 
@@ -95,10 +95,10 @@ def describe_machines(store: Store, settings: Settings) -> str:
     return who if count else f"{who}; `crawler run {store.root}` resumes the crawl"
 
 
-def _normalized(seeds: Sequence[str], settings: Settings) -> list[str]:
-    """Return the seeds as normalized URLs, without duplicates."""
-    normalized = (urls.normalize_again(seed, settings.tracking) for seed in seeds)
-    return list(dict.fromkeys(filter(None, normalized)))
+def _normalized(seeds: Sequence[str], settings: Settings) -> list[Task]:
+    """Return the seeds as tasks with normalized URLs, without duplicates."""
+    normalized = ((task, urls.normalize(task.url, tracking=settings.tracking)) for task in map(Task.named, seeds))
+    return list(dict.fromkeys(task._replace(url=url) for task, url in normalized if url))
 
 
 def _is_new(root: Path, store: StoreWriter) -> bool:
@@ -163,17 +163,17 @@ def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> N
         )
 
 
-def _add(store: StoreWriter, settings: Settings, seeds: Sequence[str]) -> int:
+def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task]) -> int:
     """Store the seeds, hand them over, and return how many are new.
 
     They are stored first, with a mark: a later run that finds the mark (this one was killed) hands them over again.
     """
     added = 0
     known = set(store.files.names("seeds"))
-    for part in in_parts(map(Task, _normalized(seeds, settings)), 20_000):
-        name = urls.key("\n".join(task.url for task in part))  # the same command again adds nothing
+    for part in in_parts(seeds, 20_000):
+        name = urls.key("\n".join(task.name for task in part))  # the same command again adds nothing
         if name not in known:
-            store.add_seeds((task.url for task in part), name + NOT_HANDED_OVER)
+            store.add_seeds((task.name for task in part), name + NOT_HANDED_OVER)
             added += len(part)
     _hand_over(store, settings)
     return added
@@ -186,6 +186,6 @@ def _hand_over(store: StoreWriter, settings: Settings) -> None:
         frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
         known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
         for name, marked in store.seeds(known):
-            frontier.hand_over(Task(seed) for seed in marked)
+            frontier.hand_over(map(Task.named, marked))
             frontier.flush()
             store.seeds_are_handed_over(name)

@@ -22,7 +22,10 @@ from crawler.web.page import PRIORITY
 
 LISTINGS = 3  # of a folder whose batches change while they are read
 RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
-TASK_LINE = re.compile(r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)(?:\t([0-9a-f,]*)\t(10|\d))?")
+TASK_LINE = re.compile(
+    r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)"  # depth, attempt, due, URL
+    r"(?:\t([0-9a-f,]*)\t(10|\d)(?:\t(\S+))?)?"  # via, priority, role
+)
 
 Item = TypeVar("Item")
 
@@ -120,9 +123,10 @@ def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def to_lines(tasks: Iterable[Task]) -> bytes:
-    """Return a batch, tab-separated: depth, attempt, due, url, and unless they are the defaults, via and priority.
+    """Return a batch, tab-separated: depth, attempt, due, url [, via, priority [, role]].
 
-    Due is 0 or `written+seconds`: a reader waits no longer than those seconds, whatever its clock says.
+    The last three are left out where they are the defaults: a page has no role (see `Task.role`). Due is 0 or
+    `written+seconds`: a reader waits no longer than those seconds, whatever its clock says.
     """
     now, wall = time.monotonic(), int(time.time())
     return "".join(_line(task, now, wall) for task in tasks).encode("ascii")
@@ -130,19 +134,30 @@ def to_lines(tasks: Iterable[Task]) -> bytes:
 
 def _line(task: Task, now: float, wall: int) -> str:
     due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
-    more = f"\t{task.via}\t{task.priority}" if task.via or task.priority != PRIORITY else ""
+    role = task.role
+    more = f"\t{task.via}\t{task.priority}" if role or task.via or task.priority != PRIORITY else ""
+    more = f"{more}\t{role}" if role else more
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
 
 
 def from_lines(data: bytes) -> Iterator[Task]:
-    """Yield the tasks of a batch; invalid lines (of a file made by hand, say) are passed over."""
+    """Yield the tasks of a batch; invalid lines (of a file made by hand, say) are passed over.
+
+    Lines of old batches have the role as the fragment of the URL.
+    """
     now, wall = time.monotonic(), time.time()
     for line in data.decode("ascii", "replace").splitlines():
         found = TASK_LINE.fullmatch(line)
-        if found and urls.is_safe(found[5]):
+        name = _name(found) if found else ""
+        if found and urls.is_safe(name):
             seconds = int(found[4] or 0)
             due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
-            yield Task(found[5], int(found[1]), int(found[2]), due, _via(found[6] or ""), int(found[7] or PRIORITY))
+            via, priority = _via(found[6] or ""), int(found[7] or PRIORITY)
+            yield Task.named(name, int(found[1]), int(found[2]), due, via, priority)
+
+
+def _name(line: re.Match[str]) -> str:
+    return f"{line[5]}#{line[8]}" if line[8] else line[5]
 
 
 def retries_of(data: bytes) -> Iterator[Task]:

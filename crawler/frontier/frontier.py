@@ -50,13 +50,13 @@ class Frontier:
         self._misrouted: list[tuple[Task, int]] = []  # tasks in our folders that are not for us, and their batch
         self._unsafe: set[int] = set()  # shards taken over from a dead worker, batches not rewritten yet
         self._taken_over: dict[int, float] = {}
-        self._recent: dict[str, int] = {}  # URL -> depth at which it was handed over
+        self._recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over
         self._lock = threading.Lock()
         self._last_number = 0
 
-    def shard_of(self, url: str) -> int:
-        """Return the shard of a URL; a retry task belongs to the shard that has its failure record."""
-        return _shard((urls.retry_task_url(url) or url) if self.spread == "url" else urls.host(url), self.shards)
+    def shard_of(self, task: Task) -> int:
+        """Return the shard of a task; a retry belongs to the shard that has its failure record."""
+        return _shard(task.subject if self.spread == "url" else task.host, self.shards)
 
     # ---- taking
 
@@ -75,9 +75,9 @@ class Frontier:
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
 
-    def taken_over(self, url: str) -> float:
-        """Return when we took the shard of a URL over from a dead worker (monotonic); 0 if we did not."""
-        return self._taken_over.get(self.shard_of(url), 0.0)
+    def taken_over(self, task: Task) -> float:
+        """Return when we took the shard of a task over from a dead worker (monotonic); 0 if we did not."""
+        return self._taken_over.get(self.shard_of(task), 0.0)
 
     def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
@@ -94,17 +94,17 @@ class Frontier:
 
     def retry(self, task: Task) -> None:
         """Queue a URL of ours whose failure record was removed, although it was done a moment ago."""
-        self.table.forget_done(task.url)
+        self.table.forget_done(task)
         with self._lock:
             self._queue.append(task)
 
     def _is_new(self, task: Task) -> bool:
         """Tell whether a URL was not handed over lately: most links of a page were, with another page."""
-        if self._recent.get(task.url, task.depth + 1) <= task.depth:
+        if self._recent.get(task.name, task.depth + 1) <= task.depth:
             return False
         if len(self._recent) >= REMEMBERED_URLS:
             self._recent.clear()
-        self._recent[task.url] = task.depth
+        self._recent[task.name] = task.depth
         return True
 
     def flush(self, folders: Collection[str] = ()) -> None:
@@ -118,9 +118,9 @@ class Frontier:
         inboxes = {shard: self._inbox(shard) for shard in range(self.shards)}
         tasks: dict[int, list[Task]] = defaultdict(list)
         for task in queue:
-            tasks[inboxes[self.shard_of(task.url)]].append(task)
+            tasks[inboxes[self.shard_of(task)]].append(task)
         for task, _ in self._misrouted:
-            shard = self.shard_of(task.url)
+            shard = self.shard_of(task)
             tasks[inboxes[shard] if shard in self._batches else shard].append(task)
         parts = [(home, part) for home, queued in tasks.items() for part in in_parts(queued, MAX_LINES)]
         try:
@@ -185,7 +185,7 @@ class Frontier:
         """Read the retries first where there is too much to read at once: their hosts must not be requested early."""
         batches = (self._batch_files.get(shard, name) or b"" for shard, name in new)
         found = (task for data in batches for task in retries_of(data))
-        ours = (task for task in found if self.shard_of(task.url) in self._batches)
+        ours = (task for task in found if self.shard_of(task) in self._batches)
         number = self._new_number()
         for part in in_parts(ours, MAX_LINES):
             self.table.add(part, number, self.shard_of)
@@ -222,7 +222,7 @@ class Frontier:
         """Return the tasks of a batch that are for us, and put the others aside."""
         ours: list[Task] = []
         for task in tasks:
-            if self.shard_of(task.url) in self._batches:
+            if self.shard_of(task) in self._batches:
                 ours.append(task)
             else:
                 self._misrouted.append((task, number))
@@ -340,7 +340,7 @@ class Frontier:
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
         for group in self._in_groups(homes):
             for task in self.table.of_batches(group)[:1]:
-                self._merge(self._inbox(self.shard_of(task.url)), group)
+                self._merge(self._inbox(self.shard_of(task)), group)
         for shard in shards:
             for name, number in self._batches.get(shard, {}).items():
                 if shard not in lost:

@@ -42,8 +42,8 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show) -> int:
     if not store.files.names("seeds"):
         _find_seeds(store, seeds)
     found = FoundLinks()
-    for _, urls_of_file in store.seeds():
-        found.add(map(Task, urls_of_file))
+    for _, names in store.seeds():
+        found.add(map(Task.named, names))
     hosts = store.hosts()
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):
@@ -57,9 +57,9 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show) -> int:
 def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:
     """Restore seeds/ in a copy without it: the records at depth 0 show what they were, not which the user gave."""
     found = (record.get("url") for record in store.records() if record.get("depth") == 0)
-    firsts = (Task(url) for url in found if isinstance(url, str) and urls.is_safe(url))
+    firsts = (name for name in found if isinstance(name, str) and urls.is_safe(name))
     for part in in_parts(firsts, LINKS_AT_ONCE):
-        store.add_seeds((task.url for task in part), REDIRECT + urls.key(part[0].url))
+        store.add_seeds(part, REDIRECT + urls.key(part[0]))
     seeds.refresh()
 
 
@@ -89,15 +89,15 @@ class FoundLinks:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        columns = "host TEXT, url TEXT, depth INT, priority INT, PRIMARY KEY (host, url)"
+        columns = "host TEXT, name TEXT, depth INT, priority INT, PRIMARY KEY (host, name)"
         self._db.execute(f"CREATE TABLE found({columns}) WITHOUT ROWID")
 
     def add(self, links: Iterable[Task]) -> None:
         """Add links with their depths and priorities."""
-        rows = ((urls.host(task.url), task.url, task.depth, task.priority) for task in links)
+        rows = ((task.host, task.name, task.depth, task.priority) for task in links)
         self._db.execute("BEGIN")
         best = "SET depth = min(depth, excluded.depth), priority = max(priority, excluded.priority)"
-        self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?, ?) ON CONFLICT (host, url) DO UPDATE {best}", rows)
+        self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?, ?) ON CONFLICT (host, name) DO UPDATE {best}", rows)
         self._db.execute("COMMIT")
 
     def not_done(self, store: Store) -> Iterator[Task]:
@@ -106,8 +106,8 @@ class FoundLinks:
         last = ""
         (total,) = self._db.execute("SELECT count(*) FROM found").fetchone()
         rows = self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC")
-        for host, url, depth, priority in bar(rows, "links", total):
+        for host, name, depth, priority in bar(rows, "links", total):
             if host != last:
                 done, last = store.done(host), host
-            if urls.key(url) not in done:
-                yield Task(url, depth, priority=priority)
+            if urls.key(name) not in done:
+                yield Task.named(name, depth, priority=priority)

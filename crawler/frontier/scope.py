@@ -15,7 +15,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from crawler.fetch.request import is_secret
-from crawler.frontier.task import Task
+from crawler.frontier.task import ROBOTS, Task, sitemap_task
 from crawler.settings import Settings
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
@@ -107,11 +107,10 @@ class Seeds:
         depth = depth_of(record) + (record.get("sha224") is not None)
         if self._is_too_far(depth) or (self.settings.robots and "nofollow" in (record.get("robots") or ())):
             return []
-        url, kind = str(record.get("url")), record.get("sitemap")
-        level = urls.sitemap_level(url)
-        if level and kind in (None, "index"):  # a redirect of a sitemap, or a sitemap of sitemaps
+        visited, kind = Task.named(str(record.get("url"))), record.get("sitemap")
+        if visited.level and kind in (None, "index"):  # a redirect of a sitemap, or a sitemap of sitemaps
             named = filter(urls.is_safe, links_of(record))
-            return list(self._sitemaps(named, urls.host(url), depth, level + (kind is not None), via))
+            return list(self._sitemaps(named, visited.host, depth, visited.level + (kind is not None), via))
         wanted = depth == 0  # a seed's redirect, or listed in a sitemap that the user gave: seeds too
         listed = zip(links_of(record), _priorities(record), strict=False)
         entered = ((self._enter(link, wanted), priority) for link, priority in listed)
@@ -140,7 +139,7 @@ class Seeds:
         for link in links if level <= SITEMAP_LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
-                yield Task(urls.as_sitemap(link, level), depth, via=via)
+                yield sitemap_task(link, level, depth, via)
 
     def _enter(self, link: str, wanted: bool) -> str | None:
         """Return a link as it is handed over; None if it is not followed, which is counted if a trap's rule says so."""
@@ -172,10 +171,10 @@ def bars(scope: Scope, task: Task) -> str | None:
     Seeds and sitemaps need no include; robots tasks are always allowed. The scope itself is not checked: another
     worker may have widened it.
     """
-    if urls.robots_task_host(task.url):
+    if task.kind == ROBOTS:
         return None
-    is_named = task.depth == 0 or urls.sitemap_level(task.url) > 0
-    return scope.bars(urls.bare(task.url), despite=("include",) if is_named else ())
+    is_named = task.depth == 0 or task.level > 0
+    return scope.bars(task.url, despite=("include",) if is_named else ())
 
 
 def _priorities(record: Mapping[str, Any]) -> Iterator[int]:

@@ -22,7 +22,7 @@ from crawler.web import urls
 WAITING, LATER, TAKEN, HELD, DONE, SKIPPED = range(6)
 MAX_VARIABLES = 500  # in one statement; old versions of SQLite take 999
 SIDE_TASK_RANK = -(1 << 63)  # the rank of the first robots or retry task; those of pages are nearer to 0 than to it
-TASK_COLUMNS = "url, depth, attempt, due, via, priority"  # in the order of Task's fields
+TASK_COLUMNS = "url, depth, attempt, due, via, priority, kind, detail"  # in the order of Task's fields
 
 # Rows are in the order in which they arrived, and are taken in about that order. Only the index of keys is accessed at
 # random, so its keys are short. The transaction never ends: the table goes with its process, and at each commit SQLite
@@ -32,7 +32,7 @@ PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16000;
 CREATE TABLE task(key BLOB UNIQUE, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
-                  rank INT, batch INT, url TEXT, via TEXT, priority INT);
+                  rank INT, batch INT, url TEXT, via TEXT, priority INT, kind TEXT, detail TEXT);
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
 CREATE INDEX task_later ON task(due) WHERE state = 1;
 CREATE INDEX task_retry ON task(host) WHERE state = 1;
@@ -83,13 +83,13 @@ class Table:
     # ---- adding
 
     @locked
-    def add(self, tasks: Iterable[Task], batch: int, shard_of: Callable[[str], int]) -> None:
+    def add(self, tasks: Iterable[Task], batch: int, shard_of: Callable[[Task], int]) -> None:
         """Add the URLs of a batch; those that are known already do not count as its own."""
         hosts = {}
         for task in tasks:
-            shard = shard_of(task.url)
+            shard = shard_of(task)
             if self._add(task, batch, shard):
-                hosts[urls.host(task.url)] = shard
+                hosts[task.host] = shard
         for host, shard in hosts.items():
             self._hosts.wake(host, shard)
 
@@ -101,7 +101,7 @@ class Table:
 
     def _add(self, task: Task, batch: int, shard: int) -> bool:
         """Add a task, and tell whether its URL was not known yet."""
-        key = key_of(task.url)
+        key = key_of(task)
         if self._insert(key, task, batch, shard):
             return True
         row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
@@ -113,9 +113,9 @@ class Table:
 
     def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
         state = HELD if shard in self.held else LATER if task.due else WAITING
-        values = (key, shard, urls.host(task.url), state, task.depth, task.attempt, task.due, self._rank(task), batch)
-        more = (task.url, task.via, task.priority)
-        insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        values = (key, shard, task.host, state, task.depth, task.attempt, task.due, self._rank(task), batch)
+        more = (task.url, task.via, task.priority, task.kind, task.detail)
+        insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         if not self._db.execute(insert, values + more).rowcount:
             return False
         self.left[batch] += 1
@@ -166,7 +166,7 @@ class Table:
         At one depth a sitemap's priority comes before age. Robots and retry tasks come first: pages may wait for them.
         """
         self._serial += 1
-        if urls.is_side_task(task.url):
+        if task.is_side_task:
             return SIDE_TASK_RANK + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority
@@ -232,9 +232,9 @@ class Table:
         return Task(*row[1:])._replace(due=0.0)
 
     @locked
-    def put_back(self, url: str) -> None:
+    def put_back(self, task: Task) -> None:
         """Let a URL wait again that was taken but not requested."""
-        key = key_of(url)
+        key = key_of(task)
         if self._db.execute("SELECT 1 FROM task WHERE key = ? AND state = 2", (key,)).fetchone():
             state = HELD if self._is_held(key) else WAITING
             self._db.execute("UPDATE task SET state = ? WHERE key = ?", (state, key))
@@ -263,15 +263,17 @@ class Table:
         False if shards became ours since the listings (there are more `gains`): the host must be met again.
         """
         for key in map(bytes.fromhex, filter(ours, done)):
-            row = self._db.execute("SELECT state, url, depth, shard, batch FROM task WHERE key = ?", (key,)).fetchone()
+            query = "SELECT state, batch, url, depth, kind, detail FROM task WHERE key = ?"
+            row = self._db.execute(query, (key,)).fetchone()
             if row is None:
                 self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, DONE))
             elif row[0] == SKIPPED:
                 self._db.execute("UPDATE task SET state = ? WHERE key = ?", (DONE, key))
             elif row[0] != DONE:
-                self._mark_rows([(key, row[0], row[4])])
+                state, batch, url, depth, kind, detail = row
+                self._mark_rows([(key, state, batch)])
                 if self.relax:
-                    self._note_nearer(Task(row[1], row[2]), row[4])
+                    self._note_nearer(Task(url, depth, kind=kind, detail=detail), batch)
         is_met = gains in (None, self.gains)
         if is_met:
             self._hosts.set_met(host, kept)
@@ -283,23 +285,23 @@ class Table:
         for start in range(0, len(tasks), MAX_VARIABLES):
             self._mark_some(tasks[start : start + MAX_VARIABLES], links)
         if kept:
-            self._hosts.count_kept(urls.host(task.url) for task in tasks)
+            self._hosts.count_kept(task.host for task in tasks)
 
     def _mark_some(self, tasks: Sequence[Task], links: bool) -> None:
-        by_key = {key_of(task.url): task for task in tasks}
+        by_key = {key_of(task): task for task in tasks}
         marks = ", ".join("?" * len(by_key))
         query = f"SELECT key, state, batch, depth FROM task WHERE key IN ({marks}) AND state < {DONE}"
         found = self._db.execute(query, list(by_key)).fetchall()
         self._mark_rows([row[:3] for row in found])
         for key, _, batch, depth in found if links and self.relax else ():
             if depth < by_key[key].depth:  # found to be nearer while it was in flight
-                self._note_nearer(Task(by_key[key].url, depth), batch)
+                self._note_nearer(Task.named(by_key[key].name, depth), batch)
 
     @locked
-    def skip(self, url: str) -> None:
+    def skip(self, task: Task) -> None:
         """Skip a URL that was taken: the settings, as they are now, exclude it."""
         query = "SELECT key, state, batch FROM task WHERE key = ? AND state < 4"
-        self._mark_rows(self._db.execute(query, (key_of(url),)).fetchall(), SKIPPED)
+        self._mark_rows(self._db.execute(query, (key_of(task),)).fetchall(), SKIPPED)
 
     @locked
     def adopt(self, max_per_host: int | None, max_share: float) -> None:
@@ -315,9 +317,9 @@ class Table:
         self.taken -= sum(state == TAKEN for _, state, _ in rows)
 
     @locked
-    def forget_done(self, url: str) -> None:
+    def forget_done(self, task: Task) -> None:
         """Forget that a URL is done: its failure record was removed."""
-        self._db.execute(f"DELETE FROM task WHERE key = ? AND state = {DONE}", (key_of(url),))
+        self._db.execute(f"DELETE FROM task WHERE key = ? AND state = {DONE}", (key_of(task),))
 
     @locked
     def drop_nearer(self, batch: int) -> None:
@@ -436,9 +438,9 @@ class Table:
         return float(min(due - now for due in (host, task, now + 3600.0) if due is not None))
 
 
-def key_of(url: str) -> bytes:
-    """Return a URL's key as the table has it: bytes, half as long."""
-    return bytes.fromhex(urls.key(url))
+def key_of(task: Task) -> bytes:
+    """Return a task's key as the table has it: bytes, half as long."""
+    return bytes.fromhex(urls.key(task.name))
 
 
 def listed(shards: Iterable[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from crawler.web import urls
@@ -9,16 +10,80 @@ from crawler.web.page import PRIORITY
 
 BY_WAY_OF = "by way of"  # before the target in the detail of a redirect loop
 
+PAGE, SITEMAP, ROBOTS, RETRY = "page", "sitemap", "robots", "retry"  # kinds of tasks
+# The same in a role, with the detail. A retry of anything but a page has the role of what failed before it.
+_SITEMAP = re.compile("sitemap(?:-([1-9]))?")
+_ROBOTS = re.compile("robots-of-(([^~#]+)~[^#]*)")
+_RETRY = re.compile("(?:(.+)#)?again~([^#]*)")
+
 
 class Task(NamedTuple):
     """A waiting URL, one line of a batch; `due` is a time of this process's monotonic clock, or 0: now."""
 
-    url: str
+    url: str  # what is requested; never has a fragment
     depth: int = 0
     attempt: int = 0
     due: float = 0.0
     via: str = ""  # the redirects in a row that led here, oldest first (see `extend`)
     priority: int = PRIORITY  # from a sitemap, in tenths: sorts the URLs of a host at one depth
+    kind: str = PAGE
+    # Of a sitemap: its level, if above 1. Of a robots task: `host~token`. Of a retry: the mark of the failure record,
+    # after the role of what failed unless that is a page: `sitemap-2#mark`.
+    detail: str = ""
+
+    @classmethod
+    def named(
+        cls, name: str, depth: int = 0, attempt: int = 0, due: float = 0.0, via: str = "", priority: int = PRIORITY
+    ) -> Task:
+        """Return the task with this name (see `name`); any other fragment is dropped, as it is from links."""
+        url, _, role = name.partition("#")
+        kind, detail = _read_role(role) if role else (PAGE, "")
+        return cls(url, depth, attempt, due, via, priority, kind, detail)
+
+    @property
+    def name(self) -> str:
+        """The URL with the role as its fragment: what the key is made from, and the `url` of a sitemap's record."""
+        return self.url if self.kind == PAGE else f"{self.url}#{self.role}"
+
+    @property
+    def role(self) -> str:
+        """The kind and its detail in one word, as in a line of a batch; empty for a page."""
+        if self.kind == PAGE:
+            return ""
+        if self.kind == SITEMAP:
+            return f"sitemap-{self.detail}" if self.detail else "sitemap"
+        if self.kind == ROBOTS:
+            return f"robots-of-{self.detail}"
+        failed, separator, mark = self.detail.rpartition("#")
+        return f"{failed}{separator}again~{mark}"
+
+    @property
+    def subject(self) -> str:
+        """The name of the task whose record tells what became of it: for a retry what failed, else its own name."""
+        if self.kind != RETRY:
+            return self.name
+        failed = self.detail.rpartition("#")[0]
+        return f"{self.url}#{failed}" if failed else self.url
+
+    @property
+    def host(self) -> str:
+        """The host that is requested, as its folder is named."""
+        return urls.host(self.url)
+
+    @property
+    def level(self) -> int:
+        """The level of a sitemap: 1, or one more than that of the sitemap that lists it; 0 for other kinds."""
+        return int(self.detail or 1) if self.kind == SITEMAP else 0
+
+    @property
+    def robots_host(self) -> str:
+        """The host whose robots.txt a robots task fetches from another host; empty for other kinds."""
+        return self.detail.partition("~")[0] if self.kind == ROBOTS else ""
+
+    @property
+    def is_side_task(self) -> bool:
+        """Whether it is a robots task or a retry, which leaves no record of its own."""
+        return self.kind in (ROBOTS, RETRY)
 
     @property
     def hops(self) -> int:
@@ -34,6 +99,32 @@ class Task(NamedTuple):
         return _mark(url) in self.via.split(",")
 
 
+def sitemap_task(url: str, level: int = 1, depth: int = 0, via: str = "") -> Task:
+    """Return the task that reads a sitemap; `level` is 1, or one more than that of the sitemap that lists it."""
+    return Task(url, depth, via=via, kind=SITEMAP, detail=str(level) if level > 1 else "")
+
+
+def robots_task(url: str, host: str, token: str, depth: int = 0, via: str = "") -> Task:
+    """Return the task that fetches `host`'s robots.txt from another host; a new token makes a new task."""
+    return Task(url, depth, via=via, kind=ROBOTS, detail=f"{host}~{token}")
+
+
+def retry_task(name: str, mark: str, depth: int = 0, via: str = "") -> Task:
+    """Return the task that retries what has a failure record under this name; the mark tells which record is meant."""
+    url, separator, role = name.partition("#")
+    return Task(url, depth, via=via, kind=RETRY, detail=f"{role}{separator}{mark}")
+
+
+def _read_role(role: str) -> tuple[str, str]:
+    """Return the kind and the detail that a role stands for; those of a page if it is none."""
+    if found := _SITEMAP.fullmatch(role):
+        return SITEMAP, found[1] or ""
+    if found := _RETRY.fullmatch(role):
+        return RETRY, f"{found[1]}#{found[2]}" if found[1] else found[2]
+    found = _ROBOTS.fullmatch(role)
+    return (ROBOTS, found[1]) if found and urls.is_host(found[2]) else (PAGE, "")
+
+
 def extend(via: str, url: str) -> str:
     """Return the `via` of the target to which a URL with this `via` redirects."""
     return f"{via},{_mark(url)}" if via else _mark(url)
@@ -45,4 +136,4 @@ def count(via: str) -> int:
 
 
 def _mark(url: str) -> str:
-    return urls.key(urls.bare(url))[:12]
+    return urls.key(url)[:12]

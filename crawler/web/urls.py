@@ -115,61 +115,6 @@ def is_safe(url: str) -> bool:
     return len(url) <= MAX_URL and _SAFE.fullmatch(url) is not None and len(host(url)) <= MAX_NETLOC
 
 
-# A normalized URL has no fragment. That of a task may have one, which says what the URL is requested for.
-_SITEMAP = re.compile("#sitemap(?:-([1-9]))?")
-_ROBOTS_OF = "#robots-of-"
-_AGAIN = "#again~"
-
-
-def as_sitemap(url: str, level: int = 1) -> str:
-    """Return the task URL for a sitemap; `level` is 1, or one more than that of the sitemap that lists it."""
-    return f"{url}#sitemap" if level == 1 else f"{url}#sitemap-{level}"
-
-
-def sitemap_level(url: str) -> int:
-    """Return the level of a sitemap's task URL; 0 for a page's."""
-    found = _SITEMAP.fullmatch(url, url.find("#")) if "#" in url else None
-    return int(found[1] or 1) if found else 0
-
-
-def as_robots_task(url: str, host: str, token: str) -> str:
-    """Return the task URL that fetches `host`'s robots.txt from another host; a new token makes a new task."""
-    return f"{url}{_ROBOTS_OF}{host}~{token}"
-
-
-def robots_task_host(url: str) -> str | None:
-    """Return the host whose robots.txt a robots task fetches; None if it is not a robots task."""
-    host = url.partition(_ROBOTS_OF)[2].partition("~")[0]
-    return host if host and is_host(host) else None
-
-
-def as_retry_task(url: str, mark: str) -> str:
-    """Return the task URL that retries a URL with a failure record; the mark tells which failure record is meant."""
-    return f"{url}{_AGAIN}{mark}"
-
-
-def retry_task_url(url: str) -> str | None:
-    """Return the URL that a retry task retries; None if it is not a retry task."""
-    return url.rpartition(_AGAIN)[0] or None if _AGAIN in url else None
-
-
-def is_side_task(url: str) -> bool:
-    """Tell whether a task URL is a robots task or a retry task, which gets no record of its own."""
-    return "#" in url and (robots_task_host(url) is not None or retry_task_url(url) is not None)
-
-
-def bare(url: str) -> str:
-    """Return the URL that is requested: a task URL without its fragment."""
-    return url.partition("#")[0]
-
-
-def normalize_again(url: str, tracking: Collection[str]) -> str | None:
-    """Return a task URL normalized under other tracking parameters."""
-    page, mark, role = url.partition("#")
-    normalized = normalize(page, tracking=tracking)
-    return normalized and normalized + mark + role
-
-
 def is_host(name: str) -> bool:
     """Tell whether a folder's name is that of a host."""
     return "/" not in name and is_safe(f"http://{name}/")

@@ -259,10 +259,14 @@ def test_a_sitemap_and_the_page_of_the_same_address_are_two_things(root: Path) -
     assert explain(Store(root), f"{A}/new#sitemap")["url"] == f"{A}/new"
 
 
-@pytest.mark.parametrize("role", ["#sitemap-2", "#robots-of-b.example~0123abcd"])
-def test_what_is_asked_on_behalf_of_hosts_is_found_as_batches_write_it(root: Path, role: str) -> None:
-    put_batch(root, urls.shard(f"{A}/w", 64), f"0\t0\t0\t{A}/w{role}\n")
-    assert explain(Store(root), f"{A}/w{role}")["state"] == "waiting"
+@pytest.mark.parametrize("line", ["{url}\t\t5\t{role}", "{url}#{role}"], ids=["batches of today", "old batches"])
+@pytest.mark.parametrize("role", ["sitemap", "sitemap-2", "robots-of-b.example~0123abcd"])
+def test_what_is_asked_on_behalf_of_hosts_is_found_by_its_role(root: Path, role: str, line: str) -> None:
+    written = line.format(url=f"{A}/w", role=role)
+    put_batch(root, urls.shard(f"{A}/w", 64), f"1\t0\t0\t{A}/w2\n0\t0\t0\t{written}\n")
+    assert explain(Store(root), f"{A}/w#{role}")["state"] == "waiting"
+    assert explain(Store(root), f"{A}/w")["state"] == "never seen"
+    assert explain(Store(root), f"{A}/w2")["state"] == "waiting"
 
 
 def test_what_waits_at_the_door_of_the_owner_is_found_and_its_silence_is_said(root: Path) -> None:

@@ -16,7 +16,7 @@ from crawler.crawl.start import begin
 from crawler.fleet.control import withdraw
 from crawler.frontier.batches import to_lines
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.task import Task
+from crawler.frontier.task import retry_task
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store
@@ -66,6 +66,22 @@ def test_refused_urls_are_asked_again_by_the_next_run(tmp_path: Path) -> None:
         assert w.waiting() == []
 
 
+@pytest.mark.parametrize("spread", ["host", "url"])
+def test_a_sitemap_that_failed_is_requested_again_as_a_sitemap(tmp_path: Path, spread: str) -> None:
+    web = Answers({"a.example/": "", "a.example/robots.txt": plain("Sitemap: /map.txt\n"), "a.example/map.txt": CLOSED})
+    with world(web, tmp_path) as w:
+        w.crawl("-s", f"spread={spread}")
+        name = "http://a.example/map.txt#sitemap"
+        assert w.refusals() == {name: "http-403"}
+        web.answers |= {"a.example/map.txt": plain("http://a.example/listed\n"), "a.example/listed": html("x")}
+        retry(w)
+        explained = json.loads(crawler("explain", str(w.root), name, "--json"))
+        assert (explained["url"], explained["failure"]["again"]) == (name, True)
+        w.run()
+        assert w.refusals() == {}
+        assert {"http://a.example/listed", name} <= {record["url"] for record in w.records()}
+
+
 @pytest.mark.fleet
 def test_machines_at_work_ask_a_refused_url_again(tmp_path: Path) -> None:
     slow = WebReply(200, (("Content-Type", "text/html"),), b"late", delay=120.0)
@@ -101,7 +117,7 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
         refusal = Store(w.root).failure(X)
         assert refusal
         batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
-        errand = to_lines([Task(urls.as_retry_task(X, mark_of(refusal)), 1)])
+        errand = to_lines([retry_task(X, mark_of(refusal), 1)])
 
         batch.write_bytes(errand)
         (w.root / "errs" / "a.example" / urls.key(X)).unlink()  # a worker was killed here
@@ -152,7 +168,7 @@ def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: StoreWrit
     owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
     owner.own(range(4))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
-    tries = {urls.retry_task_url(task.url): task.depth for task in owner.table.of_batches(numbers)}
+    tries = {task.url: task.depth for task in owner.table.of_batches(numbers)}
     assert tries["http://b.example/z"] == 3
 
 

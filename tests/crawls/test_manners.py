@@ -14,6 +14,8 @@ from lab.webs import FlatWeb, gaps
 from lab.world import Answers, Links, World, crawler, html, links, moved, plain, world
 
 from crawler.commands.demo.web import Leaf, WebReply
+from crawler.frontier.batches import to_lines
+from crawler.frontier.task import robots_task
 from crawler.store.mount import Files
 from crawler.store.store import Robots
 from crawler.store.writer import StoreWriter
@@ -192,12 +194,11 @@ def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(
 
 
 def test_a_robots_task_that_was_sent_twice_is_requested_once(tmp_path: Path) -> None:
-    tasks = [urls.as_robots_task("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
+    tasks = [robots_task("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
     with world(Answers({"b.example/rules": CLOSED, "c.example/": ""}), tmp_path) as w:
         w.run("http://c.example/")  # makes the store
-        shard = urls.shard(tasks[0], 64)
-        lines = "".join(f"0\t0\t0\t{task}\n" for task in tasks)
-        (w.root / "frontier" / f"{shard:03d}" / "batch.2").write_text(lines)
+        shard = urls.shard(tasks[0].url, 64)
+        (w.root / "frontier" / f"{shard:03d}" / "batch.2").write_bytes(to_lines(tasks))
         w.run()
         assert w.asked("b.example") == ["/rules"]
 

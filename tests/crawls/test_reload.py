@@ -27,7 +27,7 @@ from crawler.errors import StoreError, UsageError
 from crawler.fleet.heartbeats import read_counters
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Table
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, sitemap_task
 from crawler.settings import FIXED, LIVE, Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store, open_store
@@ -399,12 +399,12 @@ def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done
 def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_excluded(root: Path) -> None:
     settings = Settings(include=("/en/",), exclude=("/old/",))
     seeds = Seeds(Store(root), settings)
-    forms: list[Callable[[str], str]] = [str, urls.as_sitemap]
+    excluded = [Task(f"{A}/en/old/"), sitemap_task(f"{A}/en/old/")]
     assert not seeds.leave_out(Task(f"{A}/", 0))
     assert seeds.leave_out(Task(f"{A}/", 1))
     assert not seeds.leave_out(Task(f"{A}/en/", 1))
-    assert not seeds.leave_out(Task(urls.as_sitemap(f"{A}/map.xml"), 1))
-    assert all(seeds.leave_out(Task(form(f"{A}/en/old/"), depth)) for form in forms for depth in (0, 1))
+    assert not seeds.leave_out(sitemap_task(f"{A}/map.xml", depth=1))
+    assert all(seeds.leave_out(task._replace(depth=depth)) for task in excluded for depth in (0, 1))
     assert seeds.skipped == {"include": 1, "exclude": 4}
     seeds.adopt(Settings())
     assert not seeds.leave_out(Task(f"{A}/en/old/", 1))

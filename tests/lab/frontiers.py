@@ -40,4 +40,4 @@ def on_disk(root: Path) -> dict[str, Task]:
     """What a new owner of all shards finds waiting."""
     found = read_all(owner_of(root, "new"))
     numbers = [number for batches in found._batches.values() for number in batches.values()]
-    return {task.url: task for task in found.table.of_batches(numbers)}
+    return {task.name: task for task in found.table.of_batches(numbers)}

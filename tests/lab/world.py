@@ -20,6 +20,7 @@ from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.server import LoggedRequest, read_log, serve
 from crawler.commands.demo.web import Web, WebReply
 from crawler.frontier import frontier
+from crawler.frontier.batches import from_lines
 
 COMMAND = [sys.executable, "-m", "crawler"]
 LONG = 300.0  # seconds: only what hangs takes so long, even where five other tests and more run beside
@@ -132,9 +133,9 @@ class World:
         return [json.loads(path.read_bytes()) for path in sorted((self.root / noun).glob("*/[!.]*"))]
 
     def waiting(self) -> list[str]:
-        """The URLs in all batches."""
+        """The names of the tasks in all batches."""
         batches = sorted((self.root / "frontier").glob("*/[!.]*"))
-        return [line.split("\t")[3] for path in batches for line in path.read_text().splitlines()]
+        return [task.name for path in batches for task in from_lines(path.read_bytes())]
 
     def status(self) -> dict[str, Any]:
         """`crawler status --json`."""

@@ -191,7 +191,7 @@ class Pages:
         return None
 
     def _task(self, facts: Facts) -> Task:
-        return Task(facts["url"], depth_of(facts, assumed_depth(self.scene.settings)))
+        return Task.named(facts["url"], depth_of(facts, assumed_depth(self.scene.settings)))
 
 
 def _facts(data: bytes) -> Facts:

@@ -39,7 +39,7 @@ class Links:
         for name, seeds in scene.store.seeds():
             # The next run hands the new ones over.
             if not name.startswith(REDIRECT) and not name.endswith(NOT_HANDED_OVER):
-                self.found.add(map(Task, seeds))
+                self.found.add(map(Task.named, seeds))
 
     def note_orphans(self, host: str, keys: Iterable[str]) -> None:
         """Remember htmls without a record; those whose URL waits are as they should be."""
@@ -47,7 +47,7 @@ class Links:
 
     def will_wait(self, tasks: Iterable[Task]) -> None:
         """Count URLs as waiting."""
-        self.waiting.add(urls.key(urls.retry_task_url(task.url) or task.url) for task in tasks)
+        self.waiting.add(urls.key(task.subject) for task in tasks)
 
     # ---- batches
 
@@ -70,7 +70,7 @@ class Links:
             return
         tasks = list(from_lines(data))
         self.will_wait(tasks)
-        done = sum(urls.key(task.url) in self.done for task in tasks)
+        done = sum(urls.key(task.name) in self.done for task in tasks)
         self.scene.harmless["tasks in batches whose URLs are done"] += done
         lines = data.count(b"\n")
         if lines < lines_of(path):
@@ -100,15 +100,15 @@ class Links:
         """Return the links in scope that are neither done nor waiting."""
         for part in in_parts(self._not_waiting(), RECHECK_SIZE):
             for task in self._confirm(part, self._is_lost):
-                yield Problem("lost-link", task.url, "in scope, but neither done nor waiting", (task,))
+                yield Problem("lost-link", task.name, "in scope, but neither done nor waiting", (task,))
 
     def _not_waiting(self) -> Iterator[Task]:
         last, is_full = "", False
         for task in self.found.not_done(self.scene.store):
-            if urls.host(task.url) != last:
-                last = urls.host(task.url)
+            if task.host != last:
+                last = task.host
                 is_full = self._is_full(last)
-            if not is_full and urls.is_safe(task.url) and urls.key(task.url) not in self.waiting:
+            if not is_full and urls.is_safe(task.name) and urls.key(task.name) not in self.waiting:
                 yield task
 
     def _is_full(self, host: str) -> bool:
@@ -118,7 +118,7 @@ class Links:
 
     def _is_lost(self, task: Task) -> bool:
         """Return whether a URL does not wait and, by fresh listings, is not done."""
-        host, key = urls.host(task.url), urls.key(task.url)
+        host, key = task.host, urls.key(task.name)
         if key in self.waiting:
             return False
         return all(

@@ -30,7 +30,7 @@ from crawler.settings import Settings
 from crawler.store.mount import Draft
 from crawler.store.records import depth_of, to_json, utc
 from crawler.store.writer import StoreWriter
-from crawler.web import reasons, urls
+from crawler.web import reasons
 from crawler.web.page import Failure
 
 MAX_SEED_WARNINGS = 5  # failures of seeds that are logged as warnings before the first page
@@ -199,36 +199,37 @@ class Desk:
 
     def skip(self, task: Task) -> None:
         """Remove a task that the settings now exclude; a rehydration brings it back if they change again."""
-        self.table.skip(task.url)
-        log.info("skipped: %s", task.url, extra={"event": "skipped", "url": task.url})
+        self.table.skip(task)
+        log.info("skipped: %s", task.name, extra={"event": "skipped", "url": task.name})
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Write a failure record: the URL is done, and has no page."""
-        self.retry_until_store_answers(self.store.put_failure, task.url, failure, task.attempt + 1, task.depth)
+        self.retry_until_store_answers(self.store.put_failure, task.name, failure, task.attempt + 1, task.depth)
         with self.table.lock:
-            self._unsynced.add(f"errs/{urls.host(task.url)}")
+            self._unsynced.add(f"errs/{task.host}")
             self._failures[failure.reason] += 1
         self.table.mark_done([task], kept=False, links=False)
         kind = reasons.kind(failure.reason)
         self.count(kind)
         self._log_failure(task, failure, kind, kind)
 
-    def retry(self, task: Task, url: str, failure: dict[str, Any] | None) -> None:
-        """Remove a URL's failure record and queue it again; the retry task stays until that is done."""
-        if self.retry_until_store_answers(self.store.drop_failure, url) and failure:
+    def retry(self, task: Task, failure: dict[str, Any] | None) -> None:
+        """Remove the failure record that a retry task names and queue its URL; the task stays until that is done."""
+        name = task.subject
+        if self.retry_until_store_answers(self.store.drop_failure, name) and failure:
             with self.table.lock:
                 self._failures[str(failure.get("reason"))] -= 1
-        if self.retry_until_store_answers(self.store.record, url) is None:
-            self.frontier.retry(Task(url, task.depth, via=task.via))
+        if self.retry_until_store_answers(self.store.record, name) is None:
+            self.frontier.retry(Task.named(name, task.depth, via=task.via))
         self.drop(task)
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
         is_warning = not (task.depth or self._counters["pages"] or self._seed_warnings >= MAX_SEED_WARNINGS)
         self._seed_warnings += is_warning
-        fields |= {"event": event, "url": task.url, "reason": failure.reason, "detail": failure.detail}
+        fields |= {"event": event, "url": task.name, "reason": failure.reason, "detail": failure.detail}
         level = logging.WARNING if is_warning else logging.INFO
-        log.log(level, "%s: %s (%s %s)", prefix, task.url, failure.reason, failure.detail, extra=fields)
+        log.log(level, "%s: %s (%s %s)", prefix, task.name, failure.reason, failure.detail, extra=fields)
 
     def retry_until_store_answers(
         self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
@@ -304,7 +305,7 @@ class Desk:
         try:
             self._update_depths()
             self._map_in_parts(lambda item: drafts.append(self._draft_record(item)), done)
-            self.frontier.flush({f"htmls/{urls.host(item.task.url)}" for item in done if item.record["sha224"]})
+            self.frontier.flush({f"htmls/{item.task.host}" for item in done if item.record["sha224"]})
             self._map_in_parts(self.files.publish, drafts)
         except StoreError:
             for draft in drafts:
@@ -329,11 +330,11 @@ class Desk:
         return [result for some in self._pool.map(lambda part: list(map(call, part)), parts) for result in some]
 
     def _draft_record(self, item: Done) -> Draft:
-        return self.store.draft_record(item.task.url, to_json(item.record))
+        return self.store.draft_record(item.task.name, to_json(item.record))
 
     def _mark_done(self, done: list[Done]) -> None:
         with self.table.lock:
-            self._unsynced.update(f"links/{urls.host(item.task.url)}" for item in done)
+            self._unsynced.update(f"links/{item.task.host}" for item in done)
         pages = [item for item in done if item.record["sha224"]]
         others = [item for item in done if not item.record["sha224"]]
         sitemaps = sum(bool(item.record.get("sitemap")) for item in others)
@@ -344,7 +345,7 @@ class Desk:
         self.table.mark_done([item.task for item in pages], kept=True)
         self.table.mark_done([item.task for item in others], kept=False)
         for item in done if log.isEnabledFor(logging.DEBUG) else ():
-            url, status = item.task.url, item.record["status"]
+            url, status = item.task.name, item.record["status"]
             facts = {"event": "page", "url": url, "status": status, "links": len(item.record["links"])}
             log.debug("%s %s", status, url, extra=facts)
 
@@ -352,12 +353,12 @@ class Desk:
         """With a depth limit, hand over again the links of pages that turned out to be nearer to a seed."""
         while self.table.nearer:
             task, batch = self.table.nearer[0]
-            record = self.store.record(task.url)
+            record = self.store.record(task.name)
             if record is not None and depth_of(record) > task.depth:
                 record["depth"] = task.depth
                 self.frontier.hand_over(self.seeds.follow(record))
                 self.frontier.flush()
-                self.store.put_record(task.url, to_json(record))
+                self.store.put_record(task.name, to_json(record))
             self.table.drop_nearer(batch)
 
     def sync_records(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.desk import Desk
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import Task, count, extend
+from crawler.frontier.task import Task, count, extend, robots_task
 from crawler.settings import Settings, delay_for
 from crawler.store.records import from_utc
 from crawler.store.store import Robots
@@ -93,7 +93,7 @@ class RobotsCache:
         """Return the rules for a URL's host; None if its robots.txt must be requested first."""
         if not self.settings.robots:
             return ALLOW_ALL
-        host = urls.host(task.url)
+        host = task.host
         with self._lock:
             rules, read = self._rules.get(host, (None, 0.0))
             is_pending = host in self._steps
@@ -128,8 +128,8 @@ class RobotsCache:
 
         A failure is the URL's failure too, unless an old copy of robots.txt can be used.
         """
-        host = urls.host(task.url)
-        home = urls.normalize("/robots.txt", urls.bare(task.url)) or task.url
+        host = task.host
+        home = urls.normalize("/robots.txt", task.url) or task.url
         with self._lock:
             step = self._steps.get(host, Step(home))
         if step.sent:
@@ -162,13 +162,13 @@ class RobotsCache:
             self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
 
     def _robots_task(self, task: Task, target: str, host: str, via: str) -> Task:
-        return Task(urls.as_robots_task(target, host, secrets.token_hex(4)), task.depth, via=via)
+        return robots_task(target, host, secrets.token_hex(4), task.depth, via)
 
     def deliver(self, task: Task, response: Fetched | Failure) -> None:
         """Store the result of a robots task for the other host; or follow one more redirect."""
-        host = urls.robots_task_host(task.url) or ""
+        host = task.robots_host
         location = response.location if isinstance(response, Fetched) else None
-        target = _target(location, urls.bare(task.url), host) if location else None
+        target = _target(location, task.url, host) if location else None
         if target and task.hops < MAX_REDIRECTS:
             self.frontier.hand_over([self._robots_task(task, target, host, extend(task.via, task.url))])
         else:
@@ -182,7 +182,7 @@ class RobotsCache:
 
     def is_delivered(self, task: Task) -> bool:
         """Whether the result of a robots task is there: a second task for the same file may have brought it."""
-        return self._stored(urls.robots_task_host(task.url) or "") is not None
+        return self._stored(task.robots_host) is not None
 
     def _put(self, task: Task, host: str, response: Fetched | Failure) -> Fetched | Failure:
         found = _without_rules(response)
@@ -268,7 +268,7 @@ class RobotsCache:
 def _target(location: str, base: str, host: str) -> str | None:
     """Return where a redirect of a robots.txt leads; None if the robots task would be too long for a batch."""
     target = urls.normalize(location, base, ())
-    return target if target and urls.is_safe(urls.as_robots_task(target, host, "0" * 8)) else None
+    return target if target and urls.is_safe(robots_task(target, host, "0" * 8).name) else None
 
 
 def _without_rules(response: Fetched | Failure) -> Fetched | Failure:

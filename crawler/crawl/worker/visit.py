@@ -28,7 +28,7 @@ from crawler.errors import StoreError
 from crawler.fetch.fetcher import Fetcher
 from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import BY_WAY_OF, Task, extend
+from crawler.frontier.task import BY_WAY_OF, RETRY, Task, extend, retry_task
 from crawler.settings import Settings, delay_for, fetch_options
 from crawler.store.records import build_record, mark_of
 from crawler.store.writer import StoreWriter
@@ -84,10 +84,10 @@ class Worker:
         try:
             self._visit_safely(task, host)
         except Stopped:
-            self.frontier.table.put_back(task.url)
+            self.frontier.table.put_back(task)
             self.frontier.table.rest(host.host, time.monotonic(), host.strain)
         except StoreError as error:
-            self.frontier.table.put_back(task.url)
+            self.frontier.table.put_back(task)
             self.upkeep.fail(error)
         finally:
             self.upkeep.finished(slot)
@@ -99,7 +99,7 @@ class Worker:
             raise
         except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
             self.upkeep.check_descriptors()
-            log.exception("bug in the crawler on %s", task.url, extra={"event": "fault", "url": task.url})
+            log.exception("bug in the crawler on %s", task.name, extra={"event": "fault", "url": task.name})
             self.upkeep.put_failure(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
 
@@ -107,7 +107,7 @@ class Worker:
         """The life of a URL, from taken to done."""
         if not host.met and not self._meet(task, host):
             return None
-        if urls.is_side_task(task.url):
+        if task.is_side_task:
             return self._run_side_task(task, host)
         if self.seeds.leave_out(task):
             self.upkeep.skip(task)
@@ -115,20 +115,19 @@ class Worker:
         rules = self.robots_cache.of(task)
         if rules is None:
             return self._request_robots(task, host)
-        if not rules.allow(urls.bare(task.url)):
+        if not rules.allow(task.url):
             self.upkeep.put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
-        response = self._get(task.url)
+        response = self._get(task)
         self._keep(task, response)
         return self._rest(host, response)
 
-    def _get(self, url: str) -> Fetched | Failure:
-        host = urls.host(url)
+    def _get(self, task: Task) -> Fetched | Failure:
         self.upkeep.check_ownership()
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
-        limits: dict[str, Any] = {"content_types": (), "cut": self.settings.max_size} if urls.sitemap_level(url) else {}
-        headers, private = self.seeds.headers_for(url), self.seeds.names(host)
-        return self._check_descriptors(self.fetcher.get(url, headers=headers, private=private, **limits))
+        limits: dict[str, Any] = {"content_types": (), "cut": self.settings.max_size} if task.level else {}
+        headers, private = self.seeds.headers_for(task.url), self.seeds.names(task.host)
+        return self._check_descriptors(self.fetcher.get(task.url, headers=headers, private=private, **limits))
 
     def _get_robots(self, url: str) -> Fetched | Failure:
         self.upkeep.check_ownership()
@@ -157,14 +156,14 @@ class Worker:
             due = self._first_due(task, host)
             if is_met and not done and due <= time.monotonic():
                 return True
-        self.frontier.table.put_back(task.url)
+        self.frontier.table.put_back(task)
         self.frontier.table.rest(host.host, due, host.strain)
         return False
 
     def _first_due(self, task: Task, host: Host) -> float:
         """Return when we may first request a host: when its last owner would have, as far as we can know."""
         now = time.monotonic()
-        taken_over = self.frontier.taken_over(task.url)
+        taken_over = self.frontier.taken_over(task)
         retry = self.frontier.table.next_retry(host.host)  # perhaps the only trace of requests by others
         if self.settings.spread == "url" or not (host.past or taken_over or retry):
             return now
@@ -176,12 +175,12 @@ class Worker:
         """Request robots.txt in a URL's turn, so that the host's pace holds; the URL waits for the next turn."""
         response = self.robots_cache.request(task)
         if isinstance(response, float):
-            self.frontier.table.put_back(task.url)
+            self.frontier.table.put_back(task)
             return self.frontier.table.rest(host.host, time.monotonic() + response, host.strain)
         if isinstance(response, Failure) and not self._has_rules(host.host):
             self._fail(task, response)
         else:
-            self.frontier.table.put_back(task.url)
+            self.frontier.table.put_back(task)
         return self._rest(host, response)
 
     def _has_rules(self, host: str) -> bool:
@@ -190,20 +189,19 @@ class Worker:
 
     def _run_side_task(self, task: Task, host: Host) -> None:
         """Run a task that brings no page: a retry by an operator, or the robots.txt of another host."""
-        failed_url = urls.retry_task_url(task.url)
-        if failed_url is None:
+        if task.kind != RETRY:
             return self._run_robots_task(task, host)
-        self._run_retry_task(task, failed_url)
+        self._run_retry_task(task)
         return self._rest(host, None)
 
-    def _run_retry_task(self, task: Task, url: str) -> None:
+    def _run_retry_task(self, task: Task) -> None:
         """Queue a URL with a failure record again, unless it was retried since and has a new failure record."""
-        failure = self.upkeep.retry_until_store_answers(self.store.failure, url)
-        if failure and urls.as_retry_task(url, mark_of(failure)) != task.url:
+        failure = self.upkeep.retry_until_store_answers(self.store.failure, task.subject)
+        if failure and retry_task(task.subject, mark_of(failure)).name != task.name:
             return self.upkeep.drop(task)
         if failure:
-            self.robots_cache.reconsider(urls.host(url), failure)
-        return self.upkeep.retry(task, url, failure)
+            self.robots_cache.reconsider(task.host, failure)
+        return self.upkeep.retry(task, failure)
 
     def _run_robots_task(self, task: Task, host: Host) -> None:
         """Request the robots.txt that another host redirected to a host of ours."""
@@ -231,6 +229,7 @@ class Worker:
         record = self._redirect(task, response) if is_redirect else self._read(task, response)
         if isinstance(record, Failure):
             return self._fail(task, record)
+        record["url"] = task.name  # for a sitemap more than what was requested
         self.frontier.hand_over(self.seeds.follow(record, extend(task.via, task.url) if is_redirect else ""))
         self.upkeep.done(Done(task, record, len(response.body)))
         return None
@@ -240,7 +239,7 @@ class Worker:
         when = time.time()
         try:
             with self._reading if len(response.body) > LARGE_BODY else nullcontext():
-                if urls.sitemap_level(task.url):
+                if task.level:
                     return self._read_sitemap(task, response)
                 reading = markup.read(response, self.read_options)
         except markup.Unreadable as error:
@@ -251,20 +250,20 @@ class Worker:
         return build_record(response, reading, task.depth, reading.links, when)
 
     def _read_sitemap(self, task: Task, response: Fetched) -> dict[str, Any]:
-        found = sitemap.read(response.body, response.content_type, urls.bare(task.url), self.read_options.tracking)
+        found = sitemap.read(response.body, response.content_type, task.url, self.read_options.tracking)
         record = build_record(response, None, task.depth, found.links, time.time())
         priorities = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
         return record | {"capped": found.capped, "sitemap": found.kind} | priorities
 
     def _redirect(self, task: Task, response: Fetched) -> dict[str, Any] | Failure:
         """Return the record of a redirect: a page with one link, at the same depth; a seed's target is a seed too."""
-        target = urls.normalize(response.location or "", urls.bare(task.url), self.settings.tracking)
+        target = urls.normalize(response.location or "", task.url, self.settings.tracking)
         if target is None:
             return Failure(task.url, "bad-redirect", response.location or "")
         loop = self._loop(task, target)
         if loop:
             return Failure(task.url, "redirect-loop", loop)
-        if task.depth == 0 and not urls.sitemap_level(task.url):
+        if task.depth == 0 and not task.level:
             self.upkeep.retry_until_store_answers(self.seeds.widen, [task.url, target])
         return build_record(response, None, task.depth, (target,), time.time())
 
@@ -272,7 +271,7 @@ class Worker:
         """Return why a redirect is a loop: to itself, back to one that led here, or too many in a row."""
         if task.hops >= MAX_REDIRECTS:
             return f"more than {MAX_REDIRECTS} in a row"
-        if target == urls.bare(task.url):
+        if target == task.url:
             return "to itself"
         return f"{BY_WAY_OF} {target}" if task.came_via(target) else None
 

@@ -314,7 +314,7 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, s
     add(frontier_of(root, "other"), Task(A))
     mine.upkeep._poll()
     assert mine.upkeep.take(0)
-    shard = mine.upkeep.frontier.shard_of(A)
+    shard = mine.upkeep.frontier.shard_of(Task(A))
     (root / "workers" / "aaa@000001").write_text("{}")
     (root / "workers" / "bbb@000001").write_text("{}")
     mine.upkeep.shards.beat(mine.upkeep.counters(), "")
@@ -358,7 +358,9 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
 ) -> None:
     mine = setup(spread="url")
     pages = [f"{A}{number}" for number in range(20)]
-    first, second = (next(page for page in pages if mine.upkeep.frontier.shard_of(page) == shard) for shard in (0, 1))
+    first, second = (
+        next(page for page in pages if mine.upkeep.frontier.shard_of(Task(page)) == shard) for shard in (0, 1)
+    )
     mine.upkeep.frontier.own([0])
     add(mine.upkeep.frontier, Task(first))
     worker = Worker(mine.store, mine.upkeep, mine.seeds)

@@ -23,7 +23,7 @@ from crawler.frontier import frontier as frontier_module
 from crawler.frontier.batches import from_lines, to_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.table import Table
-from crawler.frontier.task import Task
+from crawler.frontier.task import PAGE, Task
 from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.web import urls
@@ -31,7 +31,7 @@ from crawler.web import urls
 A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
 
 
-def one_shard(url: str) -> int:
+def one_shard(task: Task) -> int:
     return 0
 
 
@@ -100,6 +100,8 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
             due=st.integers(0, 1 << 20),
             via=st.lists(st.text("0123456789abcdef", min_size=12, max_size=12), max_size=20).map(",".join),
             priority=st.integers(0, 10),
+            kind=st.just(PAGE),  # test_task.py has the others
+            detail=st.just(""),
         )
     )
 )
@@ -188,7 +190,7 @@ def test_each_url_goes_into_the_folder_of_its_shard(root: Path) -> None:
         mine = frontier_of(root, spread, spread=spread)
         add(mine, *(Task(f"{A}{number}") for number in range(20)))
         for path in root.glob(f"frontier/*/{spread}-*"):
-            assert {mine.shard_of(task.url) for task in from_lines(path.read_bytes())} == {int(path.parent.name)}
+            assert {mine.shard_of(task) for task in from_lines(path.read_bytes())} == {int(path.parent.name)}
 
 
 # ---- nothing leaves before it is done
@@ -268,8 +270,8 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule()
     def put_back(self) -> None:
-        url, _ = self.taken.popitem()
-        self.mine.table.put_back(url)
+        _, task = self.taken.popitem()
+        self.mine.table.put_back(task)
 
     @rule(most=st.sampled_from([1, 48]))
     def tidy(self, most: int) -> None:
@@ -284,7 +286,7 @@ class Life(RuleBasedStateMachine):
             self.mine.disown([shard])
         else:
             self.mine.disown([shard], lost=[shard])  # another worker took it
-            self.taken = {url: task for url, task in self.taken.items() if self.mine.shard_of(url) != shard}
+            self.taken = {url: task for url, task in self.taken.items() if self.mine.shard_of(Task(url)) != shard}
         self.mine.own([shard])
 
     @rule()
@@ -383,9 +385,9 @@ def test_a_tidy_cut_off_after_its_new_batch_leaves_nothing_doubled_or_lost(
     with monkeypatch.context() as patch:
         patch.setattr(Files, "drop", lambda *_: (_ for _ in ()).throw(StoreAway("gone")))
         with pytest.raises(StoreAway):
-            tidy(mine, mine.shard_of(A), most=1)
+            tidy(mine, mine.shard_of(Task(A)), most=1)
     assert len(on_disk(root)) == 3
-    mine.tidy(mine.shard_of(A))
+    mine.tidy(mine.shard_of(Task(A)))
     assert len(on_disk(root)) == 3 == mine.table.waiting
     assert take_all(mine.table) == [f"{A}{number}" for number in range(3)]
 
@@ -396,7 +398,7 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
         add(mine, Task(f"{A}{number}"))
     for number in range(5):
         mine.table.mark_done([Task(f"{A}{number}")], kept=True)
-    mine.tidy(mine.shard_of(A))
+    mine.tidy(mine.shard_of(Task(A)))
     assert len(list(root.glob("frontier/*/*"))) < 35
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MAX_SMALL + 10)}
 
@@ -409,11 +411,11 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     for number in range(4):
         add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
     names = set(root.glob("frontier/*/*"))
-    tidy(mine, mine.shard_of(A), most=1)
+    tidy(mine, mine.shard_of(Task(A)), most=1)
     assert set(root.glob("frontier/*/*")) == names
     for number in range(4):
         mine.table.mark_done([Task(f"{A}{number}/0")], kept=True)
-    tidy(mine, mine.shard_of(A), most=1)
+    tidy(mine, mine.shard_of(Task(A)), most=1)
     assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
 
 
@@ -453,7 +455,7 @@ def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
     mine = owner_of(large)
     for url in take_all(mine.table):
         mine.table.mark_done([Task(url)], kept=True)
-    shard = mine.shard_of(A)
+    shard = mine.shard_of(Task(A))
     assert not mine.tidy(shard)
     assert len(list(large.glob("frontier/*/*"))) == 11
     assert read_all(mine).tidy(shard)
@@ -474,8 +476,8 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
 ) -> None:
     monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     mine = frontier_of(root)
-    shard = mine.shard_of(A)
-    other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(url) != shard)
+    shard = mine.shard_of(Task(A))
+    other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(Task(url)) != shard)
     lines = to_lines([Task(A), *(Task(f"{other}{page}") for page in range(11))])
     (root / f"frontier/00{shard}/someone-0000-000001.12").write_bytes(lines)
     with monkeypatch.context() as patch:
@@ -504,7 +506,7 @@ def test_what_a_dead_worker_had_is_written_anew_a_lot_at_a_time(large: Path) -> 
     heir.own([0, 1], inherited=[0, 1])
     read_all(heir)
     rounds = 0
-    while not heir.tidy(heir.shard_of(A)):
+    while not heir.tidy(heir.shard_of(Task(A))):
         assert len(list(large.glob("frontier/*/giver-*"))) == 11, "nothing is removed before all of it is written"
         rounds += 1
     assert rounds >= 10
@@ -518,7 +520,7 @@ def test_a_shard_that_is_given_back_holds_only_what_waits_even_in_its_only_batch
     taken = mine.take()
     assert taken
     mine.table.mark_done([taken[0]], kept=True)
-    mine.disown([mine.shard_of(A)])
+    mine.disown([mine.shard_of(Task(A))])
     assert on_disk(root).keys() == {A + "1", A + "2", A + "3"} - {taken[0].url}
 
 
@@ -541,7 +543,7 @@ def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pyte
 def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root: Path) -> None:
     mine = owner_of(root)
     add(mine, Task(A))
-    shard = mine.shard_of(A)
+    shard = mine.shard_of(Task(A))
     assert mine.table.take(0.0)
     mine.hold([shard])
     assert mine.table.in_flight(shard)
@@ -557,8 +559,8 @@ def test_what_is_put_back_into_a_shard_that_is_being_given_back_stays_there(root
     mine = owner_of(root)
     add(mine, Task(A))
     assert mine.table.take(0.0)
-    mine.hold([mine.shard_of(A)])
-    mine.table.put_back(A)
+    mine.hold([mine.shard_of(Task(A))])
+    mine.table.put_back(Task(A))
     mine.table.rest("a.example", 0.0)
     assert mine.table.take(1e9) is None
 
@@ -569,7 +571,7 @@ def test_giving_a_shard_back_can_be_tried_again_after_the_mount_was_away(
     mine = owner_of(root)
     add(mine, Task(A))
     add(mine, Task(A + "2"))
-    shard = mine.shard_of(A)
+    shard = mine.shard_of(Task(A))
     mine.hold([shard])
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))
@@ -714,7 +716,7 @@ def test_redirects_and_priority_of_a_url_survive_a_retry_a_merge_and_a_restart(r
     taken = mine.take()
     assert taken and taken[0] == Task(A, 2, 0, 0.0, "0123456789ab,cdef01234567", 9)
     add(mine, taken[0]._replace(attempt=1))
-    mine._merge(mine.shard_of(A), set(mine._batches[mine.shard_of(A)].values()))
+    mine._merge(mine.shard_of(Task(A)), set(mine._batches[mine.shard_of(Task(A))].values()))
     assert on_disk(root)[A] == Task(A, 2, 1, 0.0, "0123456789ab,cdef01234567", 9)
 
 

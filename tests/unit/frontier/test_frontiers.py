@@ -115,7 +115,7 @@ class Crew(RuleBasedStateMachine):
             worker.hand_over([Task(task.url, task.depth, task.attempt + 1, 1.0)])
             worker.flush()
         else:
-            worker.table.put_back(task.url)
+            worker.table.put_back(task)
 
     @rule(number=st.integers(0, 2), most=st.sampled_from([1, 48]))
     def tidy(self, number: int, most: int) -> None:
@@ -274,7 +274,7 @@ def test_nothing_is_removed_before_all_that_was_inherited_is_written_anew(root: 
     new.own([0, 1], inherited=[0])
     new.tidy(1)
     old.files.wake()  # type: ignore[attr-defined]
-    own = {page for page in PAGES if new.shard_of(page) in (0, 1)}
+    own = {page for page in PAGES if new.shard_of(Task(page)) in (0, 1)}
     assert own <= on_disk(root).keys(), "and `new` may die before it tidies 0"
 
 
@@ -296,7 +296,7 @@ def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_o
     heirs[0].tidy(0)
     heirs[1].read_inboxes([1], fresh=True)
     for number, heir in enumerate(heirs):
-        own = {page for page in PAGES if heir.shard_of(page) == number}
+        own = {page for page in PAGES if heir.shard_of(Task(page)) == number}
         assert {task.url for _, _, task in heir.table.of_shards([number])} == own
         assert {page for page, shards in on_disk(root).items() if shards == {number}} == own
     assert not any(heir.queued for heir in heirs)
@@ -310,7 +310,7 @@ def test_what_only_passes_through_is_news_too(root: Path) -> None:
     handed_over(giver)
     first.read_inboxes([0], fresh=True)
     first.flush()
-    misrouted = sum(first.shard_of(page) != 0 for page in PAGES)
+    misrouted = sum(first.shard_of(Task(page)) != 0 for page in PAGES)
     assert first.table.arrivals - before == len(PAGES) > misrouted > 0, (
         "else all could seem idle while it hands them on"
     )
@@ -353,16 +353,16 @@ def test_what_a_worker_keeps_and_what_it_gives_back_are_both_where_their_owner_l
     mine = worker(root, "mine")
     mine.own([0, 1])
     handed_over(mine)
-    assert {number for page in PAGES for number in on_disk(root)[page] if mine.shard_of(page) < 2} == {0}
+    assert {number for page in PAGES for number in on_disk(root)[page] if mine.shard_of(Task(page)) < 2} == {0}
     mine.hold([shard])
     mine.disown([shard], lost=[shard] if lost else [])
     for page in PAGES:
-        own = mine.shard_of(page)
+        own = mine.shard_of(Task(page))
         assert own in on_disk(root)[page], f"{page} of shard {own}"
     for kept in mine.owned:
         mine.tidy(kept)
         mine.read_inboxes([kept], fresh=True)
     assert {task.url for _, _, task in mine.table.of_shards([0, 1])} == {
-        page for page in PAGES if mine.shard_of(page) == 1 - shard
+        page for page in PAGES if mine.shard_of(Task(page)) == 1 - shard
     }
     assert on_disk(root).keys() == set(PAGES)

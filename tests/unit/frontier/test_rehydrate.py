@@ -102,7 +102,7 @@ def waiting(store: StoreWriter, settings: Settings) -> dict[str, int]:
     owner = Frontier(Files(store.root, "reader", durable=False), settings)
     owner.own(range(settings.shards))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
-    return {task.url: task.depth for task in owner.table.of_batches(numbers)}
+    return {task.name: task.depth for task in owner.table.of_batches(numbers)}
 
 
 ALL = {
@@ -191,7 +191,7 @@ def test_a_retry_keeps_its_attempts_when_another_rehydration_comes(tmp_path: Pat
     frontier.flush()
     rehydrate(store, settings, quiet)
     owner = Frontier(Files(store.root, "reader", durable=False), settings)
-    shard = owner.shard_of(SITE + "/")
+    shard = owner.shard_of(Task(SITE + "/"))
     owner.own([shard])
     found = {task.url: task for task in owner.table.of_batches(owner._batches[shard].values())}
     assert (found[f"{SITE}/waits-1"].depth, found[f"{SITE}/waits-1"].attempt) == (1, 2)

@@ -259,4 +259,3 @@ def test_a_host_has_a_domain_unless_it_is_an_address_or_a_suffix(host: str, doma
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../../x", "/", "a?b", "a#b", "a b", "A.example", "a\n"])
 def test_a_name_that_leads_elsewhere_is_no_host(name: str) -> None:
     assert not urls.is_host(name)
-    assert urls.robots_task_host(f"http://b.example/robots.txt#robots-of-{name}~00") is None
