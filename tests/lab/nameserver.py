@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -35,13 +36,13 @@ class NameServer:
         self, answers: Answers, delay: float = 0.0, ttl: int = 300, only_tcp: bool = False, port: int = 0
     ) -> None:
         self.queries: list[tuple[str, str]] = []  # name and type, in the order of arrival
-        self.most_at_once = 0  # queries that waited for their answer at the same time
+        self.most_at_once = 0  # names that waited for their answer at the same time
         self.losses = 0  # that many of the next queries are lost on their way
         self._answers = answers
         self._delay = delay
         self._ttl = ttl
         self._only_tcp = only_tcp
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
         self._tcp = socket.create_server(("127.0.0.1", port))
         self.port: int = self._tcp.getsockname()[1]
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -88,18 +89,15 @@ class NameServer:
             while True:
                 query, sender = self._udp.recvfrom(4096)
                 if reply := self._reply(query, self._only_tcp):
-                    self._later(self._send, reply, sender)
+                    name = self.queries[-1][0]
+                    self._waiting[name] += 1
+                    self.most_at_once = max(self.most_at_once, len(self._waiting))
+                    self._loop.call_later(self._delay, self._send, reply, sender, name)
 
-    def _later(self, send: Callable[[bytes, Any], None], reply: bytes, sender: Any) -> None:
-        self._waiting += 1
-        self.most_at_once = max(self.most_at_once, self._waiting)
-        if self._delay:
-            self._loop.call_later(self._delay, send, reply, sender)
-        else:
-            send(reply, sender)
-
-    def _send(self, reply: bytes, sender: Any) -> None:
-        self._waiting -= 1
+    def _send(self, reply: bytes, sender: Any, name: str) -> None:
+        self._waiting[name] -= 1
+        if not self._waiting[name]:
+            del self._waiting[name]
         with suppress(OSError):
             self._udp.sendto(reply, sender)
 
