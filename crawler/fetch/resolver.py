@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pycares
 
-MAX_IN_FLIGHT = 1000  # names that are being asked for; the others wait for their turn
-MAX_KNOWN = 20_000  # names whose answer is remembered; the oldest goes first
+MAX_IN_FLIGHT = 1000  # names with queries in flight; the others wait for their turn
+MAX_KNOWN = 20_000  # names in the cache; the oldest goes first
 
-# How long an answer is remembered, in seconds. An address is kept for its time to live within these bounds: a crawl
-# that waits between two pages of a host does not ask for each page, and a host that moves is found again.
+# How long a result is cached, in seconds. An address is kept for its time to live within these bounds: a crawl
+# that waits between two pages of a host does not send a query for each page, and a host that moves is found again.
 MIN_TTL, MAX_TTL = 60.0, 3600.0
 NO_SUCH_NAME_FOR = 300.0
 TROUBLE_FOR = 30.0
 
 # c-ares reads resolv.conf once per channel, has a cache of its own without a bound, and ends queries that nobody waits
 # for only after all its tries. So channels are replaced: after so many names (each holds two of 65,536 query numbers),
-# so many seconds, or so many seconds without an answer (the network may have come up or changed).
+# so many seconds, or so many seconds without a response (the network may have come up or changed).
 CHANNEL_NAMES = 5000
 CHANNEL_SECONDS = 300.0
 CHANNEL_SILENT_SECONDS = 30.0
 
 # c-ares waits five times the server's average latency, at least 0.25 s, then twice that and so on: four tries are
-# 2 to 4 s with a fast server. The resolver asks again while there is time.
+# 2 to 4 s with a fast server. The resolver retries while there is time.
 _TRIES = 4
 _TICK = 0.1  # seconds between two checks for queries to send again
 _HOST_NAME = re.compile(r"(?=.{1,253}\.?\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?\Z")
@@ -53,8 +53,8 @@ _CLOSED = NoAddress("the resolver was closed")
 @dataclass(frozen=True, slots=True)
 class _Reply:
     found: Addresses | NoAddress
-    seconds: float  # to remember it
-    ask_again: bool = False  # if there is time
+    seconds: float  # to cache it
+    retry: bool = False  # while there is time
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Resolver:
     """Host names to addresses for one worker: each name is looked up once, and failures are remembered for a while.
 
     It knows /etc/hosts and DNS, not the other sources of nsswitch.conf (mDNS, LDAP). It belongs to the event loop of
-    its first lookup and costs nothing before. An answer may be used for up to `MAX_TTL` after it came.
+    its first lookup and costs nothing before. A result is used for up to `MAX_TTL` after it came.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Resolver:
         lookup = self._lookups.get(name)
         if lookup is None:
             lookup = self._lookups[name] = asyncio.create_task(self._look_up(name))
-        # A caller that is cancelled does not take the answer away from the others.
+        # A caller that is cancelled does not take the result away from the others.
         return await asyncio.shield(lookup)
 
     def close(self) -> None:
@@ -113,20 +113,20 @@ class Resolver:
     async def _look_up(self, name: str) -> Addresses | NoAddress:
         try:
             async with self._slots:
-                reply = await self._ask(name)
+                reply = await self._query(name)
             self._remember(name, reply)
             return reply.found
         finally:
             del self._lookups[name]
 
-    async def _ask(self, name: str) -> _Reply:
-        """Ask until there is an answer or the time is over."""
+    async def _query(self, name: str) -> _Reply:
+        """Query until there is a response or the time is over."""
         until = asyncio.get_running_loop().time() + self._timeout
-        # c-ares answers for localhost itself, but only if it is written without a dot at the end.
-        query = name.removesuffix(".") if name.endswith("localhost.") else name
+        # c-ares knows localhost without a query, but only if it is written without a dot at the end.
+        wanted = name.removesuffix(".") if name.endswith("localhost.") else name
         while not self._closed:
-            reply = await self._usable_channel().ask(query, until)
-            if not reply.ask_again:
+            reply = await self._usable_channel().query(wanted, until)
+            if not reply.retry:
                 return reply
         return _Reply(_CLOSED, 0.0)
 
@@ -162,7 +162,7 @@ class _Channel:
         self._made = self._heard = clock()
         self._names = 0
         self._waiting: set[asyncio.Future[_Reply]] = set()
-        self._unanswered = 0  # also those for which nobody waits any more: c-ares cannot cancel a single query
+        self._pending = 0  # also those for which nobody waits any more: c-ares cannot cancel a single query
         self._timer: asyncio.TimerHandle | None = None
         self._when_closed: Callable[[_Channel], None] | None = None
         self._closed = False
@@ -172,12 +172,13 @@ class _Channel:
             servers=servers or None,
             timeout=min(2.0, timeout / 4),  # of the first try, until the server's latency is known
             tries=_TRIES,
-            socket_receive_buffer_size=1 << 20,  # all answers come to one socket while the loop may be busy with a page
+            socket_receive_buffer_size=1
+            << 20,  # all responses come to one socket while the loop may be busy with a page
             ndots=1,  # the host of a URL is tried as it is before the search domains, in a cluster too (ndots:5)
         )
 
     def is_worn(self) -> bool:
-        """Tell whether the next name should be asked on a new channel."""
+        """Tell whether the next name should be looked up on a new channel."""
         now = self._clock()
         return (
             self._names >= CHANNEL_NAMES
@@ -185,21 +186,21 @@ class _Channel:
             or now - self._heard >= CHANNEL_SILENT_SECONDS
         )
 
-    def ask(self, name: str, until: float) -> asyncio.Future[_Reply]:
+    def query(self, name: str, until: float) -> asyncio.Future[_Reply]:
         """Send the queries for a name; the reply comes by a time of the loop, a time-out at the latest."""
         future: asyncio.Future[_Reply] = self._loop.create_future()
         self._waiting.add(future)
         self._names += 1
-        self._unanswered += 1
+        self._pending += 1
         overdue = self._loop.call_at(until, self._give_up, future)
 
-        def answered(result: pycares.AddrInfoResult | None, error: int | None) -> None:
-            self._unanswered -= 1
+        def done(result: pycares.AddrInfoResult | None, error: int | None) -> None:
+            self._pending -= 1
             overdue.cancel()
-            self._settle(future, self._reply(result, error))
+            self._finish(future, self._reply(result, error))
 
-        self._channel.getaddrinfo(name, None, type=socket.SOCK_STREAM, callback=answered)
-        if self._unanswered and self._timer is None:
+        self._channel.getaddrinfo(name, None, type=socket.SOCK_STREAM, callback=done)
+        if self._pending and self._timer is None:
             self._timer = self._loop.call_later(_TICK, self._tick)
         return future
 
@@ -224,7 +225,7 @@ class _Channel:
         if self._when_closed:
             self._when_closed(self)
 
-    def _settle(self, future: asyncio.Future[_Reply], reply: _Reply) -> None:
+    def _finish(self, future: asyncio.Future[_Reply], reply: _Reply) -> None:
         if future not in self._waiting:
             return
         self._waiting.discard(future)
@@ -234,13 +235,13 @@ class _Channel:
             self._loop.call_soon(self._end)  # not from here: c-ares may be calling
 
     def _give_up(self, future: asyncio.Future[_Reply]) -> None:
-        detail = f"no answer from the name server within {self._timeout:g} s"
-        self._settle(future, _Reply(NoAddress(detail, timed_out=True), TROUBLE_FOR))
+        detail = f"no response from the name server within {self._timeout:g} s"
+        self._finish(future, _Reply(NoAddress(detail, timed_out=True), TROUBLE_FOR))
 
     def _reply(self, result: pycares.AddrInfoResult | None, error: int | None) -> _Reply:
         errno = self._cares.errno
         if error == errno.ARES_ETIMEOUT:
-            return _Reply(NoAddress("no answer from the name server", timed_out=True), TROUBLE_FOR, ask_again=True)
+            return _Reply(NoAddress("no response from the name server", timed_out=True), TROUBLE_FOR, retry=True)
         if error == errno.ARES_ECANCELLED:
             return _Reply(_CLOSED, 0.0)
         if error == errno.ARES_ECONNREFUSED:
@@ -272,7 +273,7 @@ class _Channel:
     def _tick(self) -> None:
         nothing = self._cares.ARES_SOCKET_BAD
         self._channel.process_fd(nothing, nothing)
-        self._timer = self._loop.call_later(_TICK, self._tick) if self._unanswered else None
+        self._timer = self._loop.call_later(_TICK, self._tick) if self._pending else None
 
 
 def _numeric(host: str) -> str | None:

@@ -86,7 +86,7 @@ def test_a_name_that_is_never_answered_ends_in_time_and_delays_no_other(server: 
         assert time.monotonic() - start < 0.3
         found = await silent
         assert 0.35 < time.monotonic() - start < 1
-        assert found == NoAddress("no answer from the name server within 0.4 s", timed_out=True)
+        assert found == NoAddress("no response from the name server within 0.4 s", timed_out=True)
         resolver.close()
 
     asyncio.run(main())
@@ -98,7 +98,7 @@ def test_a_lost_packet_is_sent_again(server: NameServer) -> None:
     assert server.asked("example.test") == 2
 
 
-def test_the_resolver_asks_on_after_the_tries_of_c_ares(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resolver_retries_after_the_tries_of_c_ares(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TRIES", 1)
     server.losses = 6
     assert ask(server, "example.test", timeout=2.0) == [("192.0.2.1", "192.0.2.2")]
@@ -178,7 +178,7 @@ def test_thousands_of_names_at_once_stay_within_the_bound(monkeypatch: pytest.Mo
     with NameServer(lambda _: ["192.0.2.9"], delay=0.01) as server:
         assert set(ask(server, *hosts)) == {("192.0.2.9",)}
         assert threading.active_count() <= threads + 1  # pycares has one in all
-    assert server.most_at_once <= 200  # IPv4 and IPv6
+    assert 50 <= server.most_at_once <= 100
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ asyncio.run(main())
 later()
 gc.collect()
 """
-    run = [sys.executable, "-X", "dev", "-W", "error", "-c", script]
+    run = [sys.executable, "-W", "error", "-c", script]
     done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
