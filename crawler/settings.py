@@ -246,6 +246,13 @@ class Settings:
     dead_after: float = setting(30.0, duration, "seconds without a heartbeat after which a worker counts as dead")
 
 
+@dataclass(slots=True)
+class LiveSettings:
+    """The settings as they are now: an edit of crawl.yaml replaces them while the objects that use them stay."""
+
+    now: Settings
+
+
 def has_contact(settings: Settings) -> bool:
     """Tell whether requests name a contact: a URL or e-mail address in the User-Agent, or a From header."""
     return bool(re.search(r"https?://|\S@\S", settings.user_agent)) or any(

@@ -20,8 +20,7 @@ from crawler.commands.arguments import DURATION, Add
 from crawler.crawl.start import describe_machines
 from crawler.errors import UsageError, did_you_mean
 from crawler.fleet.shards import inboxes, read_owners
-from crawler.frontier.batches import in_parts
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.task import BY_WAY_OF, Task, extend, retry_task
 from crawler.settings import Settings
 from crawler.store.records import assumed_depth, depth_of, from_utc, mark_of
@@ -74,14 +73,12 @@ def run(options: Namespace) -> int:
 def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
     """Hand over a retry task for each failure record that is selected, and return what came of it in a sentence."""
     store.files.durable = settings.durable
-    frontier = Frontier(store.files, settings)
-    frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
+    outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)))
     counts: Counter[str] = Counter()
     for part in in_parts(bar(_failures(store, wanted), "failures"), PART):
         tasks = {_task(failure, settings): str(failure["reason"]) for failure in part}
         fitting = {task: reason for task, reason in tasks.items() if urls.is_safe(task.name)}
-        frontier.hand_over(fitting)
-        frontier.flush()
+        outbox.send(fitting)
         counts.update(fitting.values())
         counts[TOO_LONG] += len(part) - len(fitting)
     return _said(counts, describe_machines(store, settings))

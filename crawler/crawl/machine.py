@@ -27,12 +27,11 @@ from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
 from crawler.crawl.reload import SettingsWatcher, Verdict
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
-from crawler.crawl.worker import desk, pauses
-from crawler.crawl.worker.upkeep import Upkeep
+from crawler.crawl.worker import ending
+from crawler.crawl.worker.pauses import BASE_FILES, files_for
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
-from crawler.frontier.batches import from_lines
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.scope import Seeds
+from crawler.frontier.batches import Outbox, from_lines
+from crawler.frontier.task import Task
 from crawler.settings import Settings, render
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
@@ -41,6 +40,7 @@ from crawler.web.page import Failure
 
 MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
+SUSPECTS_SECONDS = 60.0  # over which the pages that were in flight at a crash are retried, to tell them apart
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
 M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one per thread, a worker used half as much memory again
 RESUMED = {
@@ -56,7 +56,7 @@ class Plan:
 
     root: Path
     workers: int
-    threads: int
+    concurrency: int
     time_limit: float | None = None
     quiet: bool = False
     logs: Logs = field(default_factory=Logs)
@@ -70,7 +70,7 @@ class Machine:
         self.plan = plan
         self.settings = settings
         self.id = plan.id
-        self.scoreboard = Scoreboard(child.CONTEXT, plan.workers, plan.threads)
+        self.scoreboard = Scoreboard(child.CONTEXT, plan.workers, plan.concurrency)
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
@@ -132,18 +132,18 @@ class Machine:
                 outcome = future.result()
             except BrokenProcessPool:
                 self._on_worker_death(row)
-                outcome = desk.MARKED_DEAD
+                outcome = ending.MARKED_DEAD
             except CrawlerError as error:
                 self._error = self._error or error
                 self.scoreboard.drain()
-                outcome = desk.STOPPED
+                outcome = ending.STOPPED
             except Exception:  # noqa: BLE001 - a bug in one worker must not end the machine
                 log.exception("bug in the crawler: a worker failed and is replaced", extra={"event": "fault"})
                 self._processes[row].kill()
                 self._on_worker_death(row, fault=True)
-                outcome = desk.MARKED_DEAD
+                outcome = ending.MARKED_DEAD
             self._pools.pop(row).shutdown()
-            if outcome == desk.MARKED_DEAD and not self.scoreboard.draining:
+            if outcome == ending.MARKED_DEAD and not self.scoreboard.draining:
                 self._start(row)
             else:
                 self._outcomes[outcome] += 1
@@ -181,36 +181,40 @@ class Machine:
             log.warning("resuming after %.0f s: %s", seconds, RESUMED[kind], extra=extra)
 
     def _on_worker_death(self, row: int, fault: bool = False) -> None:
-        """Retry the pages that a dead worker had in flight, each at its own time; blame those that do it repeatedly.
+        """Blame a page for a dead worker: the one that it was reading, or after a crash all that were in flight.
 
-        A page that crashes two workers, or makes two run out of memory, gets a failure record. A kill from outside
-        looks much the same and may hit the same page twice by chance, so it counts half.
+        A page that crashes two workers, or makes two run out of memory, gets a failure record. A kill from outside may
+        hit the same page twice by chance, so it counts half, as does a crash while nothing was being read. The blamed
+        pages are retried, each at its own time; all others wait in the dead worker's batches.
         """
-        suspects = self.scoreboard.in_flight(row)
-        blame = self._blame(row)
-        extra = {"event": "worker-died", "in_flight": len(suspects)}
-        log.warning("worker died with %s in flight; replaced", many(len(suspects), "page"), extra=extra)
-        for slot in range(self.plan.threads):
-            self.scoreboard.set_in_flight(row, slot, "")
+        in_flight, reading = self.scoreboard.in_flight(row), self.scoreboard.reading(row)
+        extra = {"event": "worker-died", "in_flight": len(in_flight)}
+        log.warning("worker died with %s in flight; replaced", many(len(in_flight), "page"), extra=extra)
+        self.scoreboard.clear_tasks(row)
         self._count_crash(row, fault)
+        has_crashed = self._has_crashed(row)
+        suspects = reading or (in_flight if has_crashed else [])
+        blame = 2 if has_crashed and reading else 1
         files = Files(self.plan.root, self.id, self.settings.durable)
-        store, frontier = StoreWriter(self.plan.root, files), Frontier(files, self.settings)
+        store, outbox = StoreWriter(self.plan.root, files), Outbox(files, self.settings)
         with suppress(StoreError):  # the dead worker's batches still hold all of them
+            retried: list[Task] = []
             for number, task in enumerate(from_lines("\n".join(suspects).encode())):
                 self._blamed[task.name] += blame
                 if self._blamed[task.name] >= MAX_BLAME:
                     store.put_failure(task.name, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
-                    due = time.monotonic() + 2 * number
-                    frontier.hand_over([task._replace(attempt=task.attempt + 1, due=due)])
-            frontier.flush()
+                    due = time.monotonic() + number * SUSPECTS_SECONDS / len(suspects)
+                    retried.append(task._replace(attempt=task.attempt + 1, due=due))
+            outbox.send(retried)
 
-    def _blame(self, row: int) -> int:
+    def _has_crashed(self, row: int) -> bool:
+        """Whether a dead worker crashed or ran out of memory, so that it was not killed from outside."""
         limit = time.monotonic() + 5
         while self._processes[row].exitcode is None and time.monotonic() < limit:
             time.sleep(0.01)  # the pool waits for it too, and may collect it first
         ooms, self._ooms = self._ooms, oom_kills()
-        return 2 if self._processes[row].exitcode in CRASHED or self._ooms > ooms else 1
+        return self._processes[row].exitcode in CRASHED or self._ooms > ooms
 
     def _count_crash(self, row: int, fault: bool) -> None:
         """Give up where a restart does not help: the same bug again and again, or deaths before any page."""
@@ -236,11 +240,11 @@ class Machine:
         self._pools.clear()
 
     def _exit_code(self) -> int:
-        if set(self._outcomes) == {desk.OVER}:
+        if set(self._outcomes) == {ending.OVER}:
             return errors.OVER
-        if self._signals or self.scoreboard.stop_requested or self._outcomes[desk.STOPPED]:
+        if self._signals or self.scoreboard.stop_requested or self._outcomes[ending.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
-        return errors.LIMIT if self._outcomes[desk.LIMIT] or self._out_of_time else errors.OVER
+        return errors.LIMIT if self._outcomes[ending.LIMIT] or self._out_of_time else errors.OVER
 
 
 _scoreboard: Scoreboard | None = None
@@ -257,13 +261,13 @@ def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
     logs.begin()
 
 
-def check_limits(threads: int) -> None:
+def check_limits(concurrency: int) -> None:
     """Fail early where the file limit is too low for --concurrency: workers would wait for descriptors forever."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = pauses.files_for(threads) + pauses.BASE_FILES
+    needed = files_for(concurrency) + BASE_FILES
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UsageError(
-            f"--concurrency {threads} may need {needed} open files per worker, but only {hard} are allowed; "
+            f"--concurrency {concurrency} may need {needed} open files per worker, but only {hard} are allowed; "
             "raise `ulimit -n`, or lower --concurrency"
         )
 
@@ -297,18 +301,10 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
 
 def work(root: str, row: int, machine: str, settings: Settings) -> str:
     """Run a worker to its end and return its outcome."""
-    from crawler.crawl.worker.visit import Worker  # here: parsers load slowly, and the supervisor needs none
+    from crawler.crawl.worker.worker import run_worker  # here: parsers load slowly, and the supervisor needs none
 
     assert _scoreboard is not None
     files = Files(root, secrets.token_hex(4), settings.durable)
-    store = StoreWriter(root, files)
     retry_until_store_answers(files.share_mode)
-    seeds = Seeds(store, settings)
     core = Core(row, machine)  # before the worker has threads, which inherit it
-    upkeep = Upkeep(store, settings, seeds, _scoreboard, row, machine)
-    upkeep.check_cpu = core.check
-    Worker(store, upkeep, seeds).run(_scoreboard.threads)
-    if upkeep.error:
-        raise upkeep.error
-    log.debug("worker %s: %s", files.me, upkeep.outcome)
-    return upkeep.outcome or desk.STOPPED
+    return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check)

@@ -24,11 +24,12 @@ RUN, DRAIN, OPERATOR_STOP = 0, 1, 2  # operator stop: a worker has seen `crawler
 class Scoreboard:
     """One row per worker with its counters and tasks in flight, and what the supervisor tells all workers."""
 
-    def __init__(self, context: SpawnContext, workers: int, threads: int) -> None:
-        self.workers, self.threads = workers, threads
+    def __init__(self, context: SpawnContext, workers: int, concurrency: int) -> None:
+        self.workers, self.concurrency = workers, concurrency
         self._state = context.RawValue("i", RUN)
         self._numbers = context.RawArray("q", workers * len(COUNTERS))
-        self._tasks = context.RawArray("c", workers * threads * TASK_BYTES)
+        self._tasks = context.RawArray("c", workers * concurrency * TASK_BYTES)
+        self._read = context.RawArray("c", workers * 2 * TASK_BYTES)
         self._pauses = context.RawArray("c", workers * len(PAUSES) * REASON_BYTES)
         self._edition = context.RawValue("q", 0)
         self._settings = context.RawArray("c", SETTINGS_BYTES)
@@ -88,15 +89,28 @@ class Scoreboard:
         """Return the sum of a counter over all workers of this machine."""
         return sum(self.get(worker, counter) for worker in range(self.workers))
 
-    def set_in_flight(self, worker: int, slot: int, line: str) -> None:
-        """Note the task that a request slot has taken; an empty line when it is finished."""
-        _write(self._tasks, (worker * self.threads + slot) * TASK_BYTES, TASK_BYTES, line)
+    def set_in_flight(self, worker: int, slot: int, line: bytes) -> None:
+        """Note the task that is visited in a slot, as a line of a batch; an empty line when it is finished."""
+        _write_line(self._tasks, (worker * self.concurrency + slot) * TASK_BYTES, line)
 
     def in_flight(self, worker: int) -> list[str]:
         """Return the tasks that a worker has in flight, as lines of a batch."""
-        first = worker * self.threads
-        slots = range(first, first + self.threads)
-        return [*filter(None, (_read(self._tasks, slot * TASK_BYTES, TASK_BYTES) for slot in slots))]
+        return _lines(self._tasks, worker * self.concurrency, self.concurrency)
+
+    def set_reading(self, worker: int, is_large: bool, line: bytes) -> None:
+        """Note the task whose page is being read, on the loop or as a large one in a thread; an empty line after."""
+        _write_line(self._read, (2 * worker + is_large) * TASK_BYTES, line)
+
+    def reading(self, worker: int) -> list[str]:
+        """Return the tasks whose pages a worker is reading."""
+        return _lines(self._read, 2 * worker, 2)
+
+    def clear_tasks(self, worker: int) -> None:
+        """Remove what a dead worker had in flight."""
+        for slot in range(self.concurrency):
+            self.set_in_flight(worker, slot, b"")
+        for is_large in (False, True):
+            self.set_reading(worker, is_large, b"")
 
     def set_pause(self, worker: int, kind: str, reason: str) -> None:
         """Say why a worker sends no requests; an empty reason when it resumes."""
@@ -109,11 +123,24 @@ class Scoreboard:
 
 
 def _write(array: Any, start: int, size: int, text: str) -> None:
-    """Write text so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
-    data = text.encode("ascii", "backslashreplace")[: size - 1] + b"\0"
+    _write_bytes(array, start, text.encode("ascii", "backslashreplace")[: size - 1])
+
+
+def _write_line(array: Any, start: int, line: bytes) -> None:
+    _write_bytes(array, start, line[: TASK_BYTES - 1].rstrip())
+
+
+def _write_bytes(array: Any, start: int, data: bytes) -> None:
+    """Write bytes so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
     array[start] = b"\0"
-    array[start + 1 : start + len(data)] = data[1:]
-    array[start] = data[:1]
+    if data:
+        array[start + 1 : start + len(data) + 1] = data[1:] + b"\0"
+        array[start] = data[:1]
+
+
+def _lines(array: Any, first: int, count: int) -> list[str]:
+    cells = range(first, first + count)
+    return [*filter(None, (_read(array, cell * TASK_BYTES, TASK_BYTES) for cell in cells))]
 
 
 def _read(array: Any, start: int, size: int) -> str:

@@ -15,8 +15,7 @@ from crawler.errors import Busy, StoreError, UsageError
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
-from crawler.frontier.batches import in_parts
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings import LIVE, Settings, check_together, contradictions, has_secrets, parse, show_safely
@@ -182,10 +181,8 @@ def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task]) -> int:
 def _hand_over(store: StoreWriter, settings: Settings) -> None:
     """Hand over the marked seeds, to many shards concurrently, because each write to a mount has latency."""
     with ThreadPoolExecutor(WRITERS) as pool:
-        frontier = Frontier(store.files, settings, pool.map)
-        frontier.inboxes = inboxes(read_owners(store.files, settings.shards))
+        outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)), pool.map)
         known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
         for name, marked in store.seeds(known):
-            frontier.hand_over(map(Task.named, marked))
-            frontier.flush()
+            outbox.send(map(Task.named, marked))
             store.seeds_are_handed_over(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -20,19 +21,21 @@ from crawler.fetch.request import (
     codings_of,
     read_route,
 )
-from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, names_private
+from crawler.fetch.resolver import NoAddress, Resolver
+from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, is_public, names_private
 from crawler.web.page import Failure, Fetched
 
 # Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
 MAX_MEMBERS = 32
 _ACCEPT = ("Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "Accept-Encoding: gzip, deflate")
+FIRST_CONTACT = 2.0  # the timeouts are so many times shorter for a host of which nothing is known
 _UNSENDABLE = re.compile(r"[^!-~]")
 
 
 class _Client(Protocol):
     """What both HTTP clients can do."""
 
-    def get(self, request: Request) -> Response | Failure: ...
+    async def get(self, request: Request) -> Response | Failure: ...
     def close_idle(self) -> None: ...
     def close(self) -> None: ...
 
@@ -42,16 +45,19 @@ class _CutShort(Exception):
 
 
 class Fetcher:
-    """Sends requests with the same options from any number of threads, over connections it keeps open."""
+    """Sends requests with the same options on one event loop, over connections that it keeps open."""
 
     def __init__(self, options: FetchOptions) -> None:
         self.options = options
+        self._resolver = Resolver(options.connect_timeout)
         self._routes = tuple(read_route(rule) for rule in options.connect_to)
         self._headers = (f"User-Agent: {options.user_agent}", *_ACCEPT)
         self._client = _client(options)
         self._cookies = Cookies() if options.cookies else None
+        self._timeouts = options.connect_timeout, options.first_byte_timeout
+        self._first_timeouts = options.connect_timeout / FIRST_CONTACT, options.first_byte_timeout / FIRST_CONTACT
 
-    def get(
+    async def get(
         self,
         url: str,
         *,
@@ -59,20 +65,39 @@ class Fetcher:
         private: bool = False,
         content_types: tuple[str, ...] | None = None,
         cut: int | None = None,
+        first_contact: bool = False,
     ) -> Fetched | Failure:
-        """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body."""
+        """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body.
+
+        On `first_contact` with a host the time to connect and to the first byte is shorter.
+        """
         for line in headers:
             check_header(line)
         types = self.options.content_types if content_types is None else content_types
-        request = self._request(url, headers, private, types, cut)
+        request = self._request(url, headers, private, types, cut, first_contact)
+        if isinstance(request, Request) and not self.options.proxy:
+            request = await self._resolved(request)
         if isinstance(request, Failure):
             return request
-        response = self._client.get(request)
+        response = await self._client.get(request)
         if isinstance(response, Failure):
             return response
         if self._cookies and "set-cookie" in response.headers:
             self._cookies.keep(urlsplit(request.target), response.headers["set-cookie"])
         return response.outcome or _page(request, response)
+
+    async def _resolved(self, request: Request) -> Request | Failure:
+        """Return a request with the addresses of its host, or with a route that needs no name."""
+        name, port = request.route or (request.host, 0)
+        if name.rpartition(".")[2].isdigit() or ":" in name:
+            return request  # an address, in the only notation that is left in normalized URLs
+        found = await self._resolver.addresses(name)
+        if isinstance(found, NoAddress):
+            return request.fail("dns", found.detail)
+        if request.route:
+            return replace(request, route=(found[0], port))
+        allowed = tuple(address for address in found if not request.guarded or is_public(address))
+        return replace(request, addresses=allowed) if allowed else request.fail("private-address", found[0])
 
     def close_idle(self) -> None:
         """Close the connections that are kept open between requests; later requests open new ones."""
@@ -81,9 +106,16 @@ class Fetcher:
     def close(self) -> None:
         """Close all connections; no requests after this."""
         self._client.close()
+        self._resolver.close()
 
     def _request(
-        self, url: str, headers: tuple[str, ...], private: bool, content_types: tuple[str, ...], cut: int | None
+        self,
+        url: str,
+        headers: tuple[str, ...],
+        private: bool,
+        content_types: tuple[str, ...],
+        cut: int | None,
+        first_contact: bool,
     ) -> Request | Failure:
         parts = _split(url)
         if parts is None:
@@ -109,6 +141,7 @@ class Fetcher:
             cut=cut is not None,
             guarded=is_guarded and not self.options.proxy,
             route=route,
+            timeouts=self._first_timeouts if first_contact else self._timeouts,
         )
 
     def _cookies_for(self, parts: SplitResult, headers: tuple[str, ...]) -> tuple[str, ...]:
@@ -121,12 +154,12 @@ class Fetcher:
 def _client(options: FetchOptions) -> _Client:
     # Imported here, so that a worker does not load the client that it will not use.
     if options.fetcher == "curl":
-        from crawler.fetch.with_curl import CurlFetcher
+        from crawler.fetch.with_curl import CurlClient
 
-        return CurlFetcher(options)
-    from crawler.fetch.with_requests import RequestsFetcher
+        return CurlClient(options)
+    from crawler.fetch.with_requests import RequestsClient
 
-    return RequestsFetcher(options)
+    return RequestsClient(options)
 
 
 def _split(url: str) -> SplitResult | None:

@@ -56,7 +56,8 @@ class FetchOptions:
     """The settings of requests: user agent, timeouts, and what is accepted."""
 
     fetcher: str = "curl"
-    kept: int = KEPT
+    concurrency: int = 16  # requests in flight at most
+    kept: int = KEPT  # connections kept open beside those
     user_agent: str = "folder-crawler"
     timeout: float = 30.0
     connect_timeout: float = 10.0
@@ -96,7 +97,9 @@ class Request:
     limit: int
     cut: bool
     guarded: bool
-    route: tuple[str, int] | None
+    route: tuple[str, int] | None  # where to connect to instead of the host's own addresses
+    timeouts: tuple[float, float]  # seconds to connect, and until the first byte
+    addresses: tuple[str, ...] = ()  # of the host, in the order to try them; empty behind a proxy
 
     def fail(self, reason: str, detail: str = "", retry_after: float | None = None) -> Failure:
         """Return the failure of this request."""

@@ -1,20 +1,23 @@
-"""The HTTP client on libcurl: a handle stays with its host, so that its connection is reused."""
+"""The HTTP client on libcurl's multi interface: any number of requests on one event loop, in one thread."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import math
 import os
+import select
 import socket
-from collections import OrderedDict
+import threading
+from contextlib import suppress
 from io import BytesIO
-from threading import Lock
 from time import monotonic
 from typing import Any
 
 import pycurl
 
-from crawler.fetch.deadlines import Deadlines, Flight
+from crawler.errors import NoDescriptors
+from crawler.fetch.budget import Budget
 from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
@@ -30,8 +33,12 @@ from crawler.fetch.request import (
 from crawler.web.addresses import is_public
 from crawler.web.page import Failure, Fetched
 
-Key = tuple[str, str, int, bool]
 _SUPPRESS_CONNECT_HEADERS = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl has no name for
+_EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
+_EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
+_HANG_UP = select.EPOLLHUP | select.EPOLLERR
+STUCK_SECONDS = 1.0  # that libcurl may work on one socket without a pause
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _STOP = 0  # returned by a callback: fewer bytes than given, which makes libcurl end the transfer
 
 _REASONS = {
@@ -66,95 +73,182 @@ _SENTENCES = (
 )
 
 
-class CurlFetcher:
-    """Sends requests with libcurl, from any number of threads."""
+class CurlClient:
+    """Sends requests with libcurl on the running event loop.
+
+    Sockets belong to the multi handle, which keeps connections open for reuse; the handles of single requests are
+    generic. libcurl tells which sockets to watch and when to call it next.
+    """
 
     def __init__(self, options: FetchOptions) -> None:
         self._options = options
-        self._lock = Lock()
-        self._idle: OrderedDict[Key, list[_Handle]] = OrderedDict()
-        self._count = 0
-        self._closed = False
-        self._deadlines = Deadlines(options.timeout)
+        self._budget = Budget()
+        self._idle: list[_Transfer] = []
+        self._in_flight: dict[pycurl.Curl, _Transfer] = {}
+        self._sockets: set[int] = set()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._stuck = _StuckWatch()
+        # One epoll for all sockets, which the loop watches as one more: it is told once of all that are ready.
+        self._epoll = select.epoll()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._multi = self._new_multi()
 
-    def get(self, request: Request) -> Response | Failure:
+    async def get(self, request: Request) -> Response | Failure:
         """Send one request; libcurl itself replaces a kept connection that the server has closed."""
-        key = (request.scheme, request.host, request.port, request.guarded)
-        handle = self._take(key) or _Handle(self._options)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._epoll.fileno(), self._on_ready)
+            self._stuck.start()
+        transfer = self._idle.pop() if self._idle else _Transfer(self._options, self._budget)
+        transfer.start(request, self._loop.create_future())
+        self._multi.add_handle(transfer.curl)
+        self._in_flight[transfer.curl] = transfer
         try:
-            with self._deadlines.watch(handle.flight):
-                return handle.get(key, request)
+            code, message = await transfer.ended
         finally:
-            self._give(key, handle)
-
-    def close(self) -> None:
-        """Close every idle connection; those in use are closed when their request ends."""
-        self._closed = True
-        self.close_idle()
-        self._deadlines.close()
+            if transfer.curl in self._in_flight:  # we were cancelled
+                self._remove(transfer.curl)
+            transfer.finish()
+        result = transfer.result(code, message)
+        self._idle.append(transfer)
+        return result
 
     def close_idle(self) -> None:
-        """Close every idle connection."""
-        with self._lock:
-            idle = [handle for handles in self._idle.values() for handle in handles]
-            self._idle.clear()
-            self._count = 0
-        for handle in idle:
-            handle.close()
-
-    def _take(self, key: Key) -> _Handle | None:
-        with self._lock:
-            if key in self._idle:
-                return self._pop(key)
-            # A used handle has already loaded the trusted certificates, which takes longer than a handshake.
-            return self._pop(next(iter(self._idle))) if self._idle and self._count >= self._options.kept else None
-
-    def _give(self, key: Key, handle: _Handle) -> None:
-        with self._lock:
-            extra: _Handle | None = handle
-            if not self._closed:
-                self._idle.setdefault(key, []).append(handle)
-                self._idle.move_to_end(key)
-                self._count += 1
-                extra = self._pop(next(iter(self._idle))) if self._count > self._options.kept else None
-        if extra:
-            extra.close()
-
-    def _pop(self, key: Key) -> _Handle:
-        handles = self._idle[key]
-        handle = handles.pop()
-        if not handles:
-            del self._idle[key]
-        self._count -= 1
-        return handle
-
-
-class _Handle:
-    """One libcurl handle with its connection, and the state of its current request."""
-
-    def __init__(self, options: FetchOptions) -> None:
-        self.curl = pycurl.Curl()
-        self.flight = Flight()
-        self.key: Key | None = None
-        self.sent: tuple[str, ...] | None = None
-        self._set_up(options)
-
-    def get(self, key: Key, request: Request) -> Response | Failure:
-        self._start(request)
-        moved = self.key != key
-        self.curl.setopt(pycurl.URL, request.target)
-        if request.headers != self.sent:
-            self.curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in request.headers])
-            self.sent = request.headers
-        if moved:
-            self._move(key, request)
-        code, sentence = self._perform()
-        if moved:
-            self.curl.setopt(pycurl.FRESH_CONNECT, 0)
-        return self._result(code, sentence)
+        """Close the connections that no request uses; pending requests go on."""
+        if not self._in_flight:
+            self._multi.close()
+            self._multi = self._new_multi()
 
     def close(self) -> None:
-        self.curl.close()
+        """Close all connections, also of requests in flight."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._epoll.fileno())
+        if self._timer:
+            self._timer.cancel()
+        for curl in list(self._in_flight):
+            self._remove(curl)
+        self._multi.close()
+        for transfer in self._idle:
+            transfer.curl.close()
+        self._idle.clear()
+        self._epoll.close()
+        self._stuck.close()
+
+    def _new_multi(self) -> pycurl.CurlMulti:
+        multi = pycurl.CurlMulti()
+        multi.setopt(pycurl.M_MAXCONNECTS, self._options.concurrency + self._options.kept)
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
+        multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        return multi
+
+    def _on_socket(self, what: int, number: int, _multi: object, _data: object) -> None:
+        """Watch a socket, or no longer, as libcurl says; the kernel forgets one that is closed by itself."""
+        is_known = number in self._sockets
+        try:
+            if what == pycurl.POLL_REMOVE:
+                self._sockets.discard(number)
+                self._epoll.unregister(number)
+            elif is_known:
+                self._epoll.modify(number, _EVENTS[what])
+            else:
+                self._sockets.add(number)
+                self._epoll.register(number, _EVENTS[what])
+        except FileExistsError:
+            self._epoll.modify(number, _EVENTS[what])
+        except OSError:
+            if what != pycurl.POLL_REMOVE and is_known:
+                self._epoll.register(number, _EVENTS[what])
+
+    def _on_timer(self, milliseconds: int) -> None:
+        """Call libcurl again after this time, not at once: it must not be called from its own callback."""
+        if self._timer:
+            self._timer.cancel()
+        if milliseconds < 0 or self._loop is None:
+            self._timer = None
+        elif milliseconds == 0:
+            self._timer = self._loop.call_soon(self._on_timeout)
+        else:
+            self._timer = self._loop.call_later(milliseconds / 1000, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        self._timer = None
+        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        self._collect()
+
+    def _on_ready(self) -> None:
+        for number, events in self._epoll.poll(0):
+            mask = pycurl.CSELECT_IN if events & (select.EPOLLIN | _HANG_UP) else 0
+            mask |= pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
+            mask |= pycurl.CSELECT_ERR if events & select.EPOLLERR else 0
+            self._stuck.enter(number)
+            self._multi.socket_action(number, mask)
+            self._stuck.leave()
+        self._collect()
+
+    def _collect(self) -> None:
+        """Hand the requests that have ended back to who waits for them."""
+        more = 1
+        while more:
+            more, good, bad = self._multi.info_read()
+            for curl in good:
+                self._end(curl, 0, "")
+            for curl, code, message in bad:
+                self._end(curl, code, message)
+
+    def _end(self, curl: pycurl.Curl, code: int, message: str) -> None:
+        ended = self._in_flight[curl].ended
+        self._remove(curl)
+        if not ended.done():
+            ended.set_result((code, message))
+
+    def _remove(self, curl: pycurl.Curl) -> None:
+        del self._in_flight[curl]
+        self._multi.remove_handle(curl)
+
+
+class _StuckWatch:
+    """Shuts down a socket on which libcurl is busy for too long: a server can keep a TLS library reading for ever."""
+
+    def __init__(self) -> None:
+        self._socket, self._since = -1, math.inf
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Watch from a thread: the loop itself is what may be stuck."""
+        threading.Thread(target=self._watch, name="stuck", daemon=True).start()
+
+    def enter(self, number: int) -> None:
+        """Note that libcurl begins to work on a socket."""
+        self._socket, self._since = number, monotonic()
+
+    def leave(self) -> None:
+        """Note that it has finished."""
+        self._since = math.inf
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(STUCK_SECONDS / 2):
+            if monotonic() - self._since > STUCK_SECONDS:
+                with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as same:
+                    same.shutdown(socket.SHUT_RDWR)
+
+
+class _Transfer:
+    """A handle of libcurl and the request that it carries now."""
+
+    ended: asyncio.Future[tuple[int, str]]
+
+    def __init__(self, options: FetchOptions, budget: Budget) -> None:
+        self.curl = pycurl.Curl()
+        self._budget = budget
+        self._sent: tuple[str, ...] = ()
+        self._route: tuple[str, int] | None = None
+        self._timeouts = (0.0, 0.0)
+        self._is_resolved = False
+        self._set_up(options)
 
     def _set_up(self, options: FetchOptions) -> None:
         values: dict[int, Any] = {
@@ -164,123 +258,173 @@ class _Handle:
             # The body is decoded by us: libcurl accepts a truncated gzip body.
             pycurl.HTTP_CONTENT_DECODING: 0,
             pycurl.PATH_AS_IS: 1,
-            pycurl.MAXCONNECTS: 1,
-            pycurl.BUFFERSIZE: 128 << 10,  # most pages in one piece: each piece waits for the interpreter's lock
+            pycurl.BUFFERSIZE: 128 << 10,  # most pages in one piece
             pycurl.TIMEOUT_MS: math.ceil(options.timeout * 1000),
-            pycurl.CONNECTTIMEOUT_MS: math.ceil(options.connect_timeout * 1000),
-            # In whole seconds, and for silence at any time; a progress callback would be exact, but each call
-            # waits for the interpreter's lock: 40 % more time per page with 16 threads.
             pycurl.LOW_SPEED_LIMIT: 1,
-            pycurl.LOW_SPEED_TIME: math.ceil(options.first_byte_timeout),
             pycurl.PROXY: options.proxy or "",  # empty, not unset: libcurl would take one from the environment
             pycurl.NOPROXY: "",
             _SUPPRESS_CONNECT_HEADERS: 1,
-            pycurl.SOCKOPTFUNCTION: self._on_socket,
-            pycurl.HEADERFUNCTION: self._on_header,
+            pycurl.OPENSOCKETFUNCTION: self._open,
             pycurl.WRITEFUNCTION: self._on_body,
             pycurl.CAINFO: certificates(),
         }
         for option, value in values.items():
             self.curl.setopt(option, value)
 
-    def _move(self, key: Key, request: Request) -> None:
-        """Set what is the same for all requests of a host; the old connection is not reused."""
-        route: list[str] = []
-        if request.route:
-            address, port = request.route
-            route = [f"::[{address}]:{port}" if ":" in address else f"::{address}:{port}"]
-        self.curl.setopt(pycurl.CONNECT_TO, route)
-        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open if request.guarded else None)
-        self.curl.setopt(pycurl.FRESH_CONNECT, 1)
-        self.key = key
+    def start(self, request: Request, ended: asyncio.Future[tuple[int, str]]) -> None:
+        """Make the handle carry a request."""
+        self.request, self.ended = request, ended
+        self._lines: list[bytes] = []
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._outcome: Fetched | Failure | None = None
+        self._body = BytesIO()  # getvalue() makes no copy
+        self._size = self._step = 0
+        self._drain_until = 0.0
+        self._private = ""
+        self._opened = False
+        self._fault: Exception | None = None
+        curl = self.curl
+        curl.setopt(pycurl.URL, request.target)
+        curl.setopt(pycurl.HEADERFUNCTION, self._lines.append)  # a method in C; libcurl limits what it may be given
+        if request.headers != self._sent:
+            curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in request.headers])
+            self._sent = request.headers
+        if request.timeouts != self._timeouts:
+            connect, first_byte = self._timeouts = request.timeouts
+            curl.setopt(pycurl.CONNECTTIMEOUT_MS, math.ceil(connect * 1000))
+            # In whole seconds, and for silence at any time.
+            curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(first_byte))
+        self._set_place(request)
 
-    def _start(self, request: Request) -> None:
-        self.request = request
-        self.until = 0.0
-        self.lines: list[bytes] = []
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.outcome: Fetched | Failure | None = None
-        self.body = BytesIO()  # getvalue() makes no copy
-        self.size = 0
-        self.opened = False
-        self.private = ""
+    def _set_place(self, request: Request) -> None:
+        """Say where to connect to: along the route, or to the addresses that the resolver found."""
+        if request.route != self._route:
+            self._route = request.route
+            self.curl.setopt(pycurl.CONNECT_TO, [_rule(*request.route)] if request.route else [])
+        if request.addresses:
+            found = ",".join(f"[{address}]" if ":" in address else address for address in request.addresses)
+            # With "+" the entry ages like any other in libcurl's cache.
+            self.curl.setopt(pycurl.RESOLVE, [f"+{request.host}:{request.port}:{found}"])
+            self._is_resolved = True
+        elif self._is_resolved:
+            self.curl.setopt(pycurl.RESOLVE, [])
+            self._is_resolved = False
 
-    def _perform(self) -> tuple[int, str]:
-        try:
-            self.curl.perform()
-        except pycurl.error as error:
-            return int(error.args[0]), str(error.args[-1])
-        return 0, ""
+    def finish(self) -> None:
+        """Give back what the body has of the memory for large ones."""
+        self._budget.release(self._step)
+        self._step = 0
 
-    def _result(self, code: int, sentence: str) -> Response | Failure:
-        request = self.request
-        if self.outcome:
-            return Response(self.status, self.headers, self.outcome)
-        if self.flight.ended:
-            return request.fail("timeout", "the request took longer than its timeout")
-        if self.size > request.limit and not request.cut:
+    def result(self, code: int, message: str) -> Response | Failure:
+        """Return what came of the request, by libcurl's code and message."""
+        if self._fault:
+            raise self._fault
+        if not self._status and self._lines and not self._outcome:
+            self._read_head()
+        request, body = self.request, self._body.getvalue()
+        self._body = BytesIO()  # an idle handle must not keep a page in memory
+        if self._outcome:
+            return Response(self._status, self._headers, self._outcome)
+        if self._size > request.limit and not request.cut:
             return request.fail("too-big", f"more than {request.limit} bytes")
-        if (code == 0 or self.size > request.limit) and self.status:
-            body, self.body = self.body.getvalue(), BytesIO()  # an idle handle must not keep a page in memory
-            return Response(self.status, self.headers, None, body, code == 0)
+        if request.guarded and not self._opened and not self._private and self._is_private_connection():
+            return request.fail("private-address", self.curl.getinfo(pycurl.PRIMARY_IP))
+        if (code == 0 or self._size > request.limit) and self._status:
+            return Response(self._status, self._headers, None, body, code == 0)
         if code == 0:
             return request.fail("cut-short", "the connection ended in the headers")
-        if self.private and not self.opened:
-            return request.fail("private-address", self.private)
-        return request.fail(self._reason(code, sentence), f"{sentence} (curl {code})")
+        if self._private and not self._opened:
+            return request.fail("private-address", self._private)
+        return request.fail(self._reason(code, message), f"{message} (curl {code})")
 
-    def _reason(self, code: int, sentence: str) -> str:
+    def _is_private_connection(self) -> bool:
+        """Tell whether a kept connection, which another request opened, leads to a private address."""
+        address = self.curl.getinfo(pycurl.PRIMARY_IP)
+        return bool(address) and not is_public(address)
+
+    def _reason(self, code: int, message: str) -> str:
         if code in (pycurl.E_RECV_ERROR, pycurl.E_SSL_CONNECT_ERROR):
             for part, reason in _SENTENCES:
-                if part in sentence:
-                    return "cut-short" if reason == "connect" and self.status else reason
-        return _REASONS.get(code) or ("cut-short" if self.status else "connect")
+                if part in message:
+                    return "cut-short" if reason == "connect" and self._status else reason
+        return _REASONS.get(code) or ("cut-short" if self._status else "connect")
 
-    def _on_socket(self, number: int, _purpose: int) -> int:
-        self.flight.hold(number)
-        return pycurl.SOCKOPT_OK
-
-    def _on_header(self, line: bytes) -> int | None:
-        if self.status:
-            return None  # trailers
-        if len(line) > MAX_HEADER_LINE:
-            self.outcome = self.request.fail("too-big", f"a header line of {len(line)} bytes")
-            return _STOP
-        self.lines.append(line)
-        return self._on_head() if line in (b"\r\n", b"\n") else None
-
-    def _on_head(self) -> int | None:
-        words = self.lines[0].split(None, 2)
-        status = int(words[1])  # libcurl accepts only three digits
-        if 100 <= status < 200 and status != 101:
-            self.lines.clear()
-            return None
-        self.status = status
-        self.headers = fold(_pairs(self.lines[1:-1]))
-        self.outcome = check_headers(self.request, status, self.headers)
-        if self.outcome is None:
-            return None
-        self.until = monotonic() + DRAIN_SECONDS
-        return None if worth_draining(status, self.headers) else _STOP
+    def _read_head(self) -> None:
+        """Read status and headers, from the first response that is not an interim one; trailers do not count."""
+        status, lines = _final_head(self._lines)
+        longest = max(map(len, self._lines))
+        if longest > MAX_HEADER_LINE:
+            self._outcome = self.request.fail("too-big", f"a header line of {longest} bytes")
+        elif status:
+            self._status, self._headers = status, fold(_pairs(lines))
+            self._outcome = check_headers(self.request, status, self._headers)
+            self._drain_until = monotonic() + DRAIN_SECONDS
 
     def _on_body(self, chunk: bytes) -> int | None:
-        self.size += len(chunk)
-        if self.outcome:
-            return None if self.size <= DRAIN_BYTES and monotonic() < self.until else _STOP
-        self.body.write(chunk)
-        return None if self.size <= self.request.limit else _STOP
+        try:
+            return self._take(chunk)
+        except Exception as error:  # noqa: BLE001 - libcurl would print it; whoever waits for the request raises it
+            self._fault = error
+            return _STOP
+
+    def _take(self, chunk: bytes) -> int | None:
+        """Take a piece of the body; None for more, _STOP for no more, or pause until there is memory for it."""
+        if not self._status and self._outcome is None:
+            self._read_head()
+            if self._outcome and not worth_draining(self._status, self._headers):
+                return _STOP
+        size = self._size + len(chunk)
+        if self._outcome:
+            self._size = size
+            return None if size <= DRAIN_BYTES and monotonic() < self._drain_until else _STOP
+        step = self._budget.grow(self._step, size, self._go_on)
+        if step is None:
+            return int(pycurl.WRITEFUNC_PAUSE)  # libcurl gives us the same piece again
+        self._step, self._size = step, size
+        self._body.write(chunk)
+        return None if size <= self.request.limit else _STOP
+
+    def _go_on(self) -> None:
+        """Let libcurl go on with a body that waited for memory."""
+        if not self.ended.done():
+            asyncio.get_running_loop().call_soon(self._resume, self.ended)
+
+    def _resume(self, ended: asyncio.Future[tuple[int, str]]) -> None:
+        if not ended.done():  # otherwise the handle may carry another request by now
+            self.curl.pause(pycurl.PAUSE_CONT)
 
     def _open(self, _purpose: int, address: Any) -> Any:
         """Make the socket for an address that libcurl is about to connect to, or reject it."""
-        if not is_public(address.addr[0]):
-            self.private = address.addr[0]
+        if self.request.guarded and not is_public(address.addr[0]):
+            self._private = address.addr[0]
             return pycurl.SOCKET_BAD
-        self.opened = True
+        self._opened = True
         try:
             return socket.socket(address.family, address.socktype, address.protocol)
-        except OSError:  # such as too many open files: libcurl reports the failure
+        except OSError as error:
+            if error.errno in _TOO_MANY:
+                self._fault = NoDescriptors(f"too many open files to send requests ({error.strerror})")
             return pycurl.SOCKET_BAD
+
+
+def _rule(address: str, port: int) -> str:
+    """Return a rule of libcurl that leads any host to this address."""
+    return f"::[{address}]:{port}" if ":" in address else f"::{address}:{port}"
+
+
+def _final_head(lines: list[bytes]) -> tuple[int, list[bytes]]:
+    """Return the status and the header lines of the response; a status of 0 if there are only interim ones."""
+    start = 0
+    for end, line in enumerate(lines):
+        if line not in (b"\r\n", b"\n"):
+            continue
+        words = lines[start].split(None, 2) if end > start else []
+        status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+        if status and (status >= 200 or status == 101):
+            return status, lines[start + 1 : end]
+        start = end + 1
+    return 0, []
 
 
 def _pairs(lines: list[bytes]) -> list[tuple[str, str]]:

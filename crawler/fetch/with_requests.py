@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import http.client
 import re
 import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from queue import Empty, SimpleQueue
-from threading import Thread, local
+from threading import Semaphore, local
 from time import monotonic
 from typing import Any
 
@@ -21,6 +23,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import IncompleteRead, ProxyError, SSLError
 from urllib3.util.ssl_ import create_urllib3_context
 
+from crawler.errors import NoDescriptors
+from crawler.fetch.budget import STEPS
 from crawler.fetch.deadlines import Deadlines, Flight
 from crawler.fetch.request import (
     DRAIN_BYTES,
@@ -88,8 +92,8 @@ class _Watch(local):
         now = monotonic()
         self.request, self.flight = request, Flight()
         self.end = now + options.timeout
-        self.connect_by = min(self.end, now + options.connect_timeout)
-        self.first_by = self.until = min(self.end, now + options.first_byte_timeout)
+        self.connect_by = min(self.end, now + request.timeouts[0])
+        self.first_by = self.until = min(self.end, now + request.timeouts[1])
         self.reset()
 
     def reset(self) -> None:
@@ -115,17 +119,23 @@ class _Watch(local):
 _now = _Watch()
 
 
-class RequestsFetcher:
-    """Sends requests with the requests library, from any number of threads."""
+class RequestsClient:
+    """Sends requests with the requests library, each in a thread of a pool."""
 
     def __init__(self, options: FetchOptions) -> None:
         self._options = options
+        self._pool = ThreadPoolExecutor(options.concurrency, thread_name_prefix="request")
+        self._large = [(size, Semaphore(places)) for size, places in STEPS]
         self._deadlines = Deadlines(options.timeout)
         self._proxies = {"http": options.proxy, "https": options.proxy} if options.proxy else {}
         # Two, so that a connection made without the address guard is never used by a request with it.
         self._adapters = {guarded: _Adapter(options.kept, options.kept) for guarded in (True, False)}
 
-    def get(self, request: Request) -> Response | Failure:
+    async def get(self, request: Request) -> Response | Failure:
+        """Send one request."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._get, request)
+
+    def _get(self, request: Request) -> Response | Failure:
         """Send one request; a kept connection that the server has closed is replaced by a new one."""
         _now.start(request, self._options)
         with self._deadlines.watch(_now.flight):
@@ -146,6 +156,7 @@ class RequestsFetcher:
         """Close all connections; no requests after this."""
         self.close_idle()
         self._deadlines.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, request: Request) -> Response | Failure:
         try:
@@ -153,13 +164,48 @@ class RequestsFetcher:
                 _prepare(request), stream=True, timeout=_now.left(), proxies=self._proxies
             )
             try:
-                return _read(request, response.raw)
+                return self._read(request, response.raw)
             finally:
                 response.raw.close()
         except _Stop as stop:
             return request.fail(*stop.args)
         except _FOREIGN as error:
             return _failure(request, error)
+
+    def _read(self, request: Request, raw: urllib3.HTTPResponse) -> Response | Failure:
+        _now.counting, _now.answered = False, True
+        headers = fold(raw.headers.iteritems())
+        outcome = check_headers(request, raw.status, headers)
+        if outcome:
+            if worth_draining(raw.status, headers):
+                _drain(raw)
+            return Response(raw.status, headers, outcome)
+        with _Places(self._large) as places:
+            body, whole = _body(raw, request.limit, places)
+        if not whole and not request.cut:
+            return request.fail("too-big", f"more than {request.limit} bytes")
+        return Response(raw.status, headers, None, body, whole)
+
+
+class _Places:
+    """The places for large bodies that one response has, as in `budget`, for threads."""
+
+    def __init__(self, steps: list[tuple[int, Semaphore]]) -> None:
+        self._steps, self._has = steps, 0
+
+    def grow(self, size: int) -> None:
+        """Wait for a place for a body of this size."""
+        while self._has < len(self._steps) and size > self._steps[self._has][0]:
+            if not self._steps[self._has][1].acquire(timeout=_now.left()):
+                raise _Stop("timeout", "too many large bodies at a time")
+            self._has += 1
+
+    def __enter__(self) -> _Places:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _size, free in self._steps[: self._has]:
+            free.release()
 
 
 def _prepare(request: Request) -> requests.PreparedRequest:
@@ -173,21 +219,7 @@ def _prepare(request: Request) -> requests.PreparedRequest:
     return prepared
 
 
-def _read(request: Request, raw: urllib3.HTTPResponse) -> Response | Failure:
-    _now.counting, _now.answered = False, True
-    headers = fold(raw.headers.iteritems())
-    outcome = check_headers(request, raw.status, headers)
-    if outcome:
-        if worth_draining(raw.status, headers):
-            _drain(raw)
-        return Response(raw.status, headers, outcome)
-    body, whole = _body(raw, request.limit)
-    if not whole and not request.cut:
-        return request.fail("too-big", f"more than {request.limit} bytes")
-    return Response(raw.status, headers, None, body, whole)
-
-
-def _body(raw: urllib3.HTTPResponse, limit: int) -> tuple[bytes, bool]:
+def _body(raw: urllib3.HTTPResponse, limit: int, places: _Places) -> tuple[bytes, bool]:
     """Return the body before decoding, and whether that is all of it."""
     body = BytesIO()  # getvalue() makes no copy
     while body.tell() <= limit:
@@ -196,13 +228,14 @@ def _body(raw: urllib3.HTTPResponse, limit: int) -> tuple[bytes, bool]:
             raw.release_conn()
             return body.getvalue(), True
         body.write(part)
+        places.grow(body.tell())
     return body.getvalue(), False
 
 
 def _drain(raw: urllib3.HTTPResponse) -> None:
     _now.until = min(_now.end, monotonic() + DRAIN_SECONDS)
     try:
-        _body(raw, DRAIN_BYTES)
+        _body(raw, DRAIN_BYTES, _Places([]))
     except (_Stop, *_FOREIGN):
         return  # the headers have decided the outcome, and the connection is closed anyway
 
@@ -301,8 +334,12 @@ class _Connects(HTTPConnection):
 
     def _new_conn(self) -> socket.socket:
         request = _now.request
-        host, port = request.route or (self._dns_host.strip("[]"), self.port)
-        found = _resolve(host, port)
+        if request.addresses or request.route:
+            port = request.route[1] if request.route else self.port
+            addresses = request.addresses or (request.route or ("", 0))[:1]
+            found = [where for address in addresses for where in _numeric(address, port)]
+        else:  # the host is an address itself, or this is the way to the operator's proxy
+            found = list(socket.getaddrinfo(self._dns_host.strip("[]"), self.port, type=socket.SOCK_STREAM))
         allowed = [where for where in found if not request.guarded or is_public(str(where[4][0]))]
         if not allowed:
             raise _Stop("private-address", str(found[0][4][0]))
@@ -344,31 +381,22 @@ class _Adapter(HTTPAdapter):
         """Do nothing: the context verifies; here the certificates would be loaded again for each request."""
 
 
-def _resolve(host: str, port: int) -> list[Any]:
-    """Return the addresses of a name; a lookup cannot be interrupted, so a slow one is abandoned in its thread."""
-    results: SimpleQueue[list[Any] | Exception] = SimpleQueue()
-
-    def resolve() -> None:
-        try:
-            results.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
-        except (OSError, UnicodeError) as error:
-            results.put(error)
-
-    Thread(target=resolve, daemon=True).start()
-    try:
-        found = results.get(timeout=_now.left())
-    except Empty:
-        raise _Stop("timeout", "the name did not resolve in time") from None
-    if isinstance(found, Exception):
-        raise _Stop("dns", str(found))
-    return found
+def _numeric(address: str, port: int) -> list[Any]:
+    """Return an address as `socket` wants it; no name is looked up."""
+    return list(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
 
 
 def _connect(allowed: list[Any]) -> socket.socket:
     """Connect to the first address that responds; each gets an equal part of the time."""
     error: OSError = OSError("no address")
     for tried, (family, kind, protocol, _, address) in enumerate(allowed):
-        sock = _Socket(family, kind, protocol)
+        try:
+            sock = _Socket(family, kind, protocol)
+        except OSError as failed:
+            if failed.errno in (errno.EMFILE, errno.ENFILE):
+                raise NoDescriptors(f"too many open files to send requests ({failed.strerror})") from failed
+            error = failed
+            continue
         try:
             sock.settimeout(_now.left() / (len(allowed) - tried))
             sock.connect(address)

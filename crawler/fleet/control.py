@@ -12,10 +12,10 @@ removes the order; the order to a machine that died is removed by a later `run` 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull, StoreError
 from crawler.fleet.heartbeats import END, ENDED, SILENT, Watch, heartbeats, read_counters
 from crawler.fleet.members import MACHINE, Facts, Members, announced, look
@@ -85,7 +85,7 @@ def sweep(files: Files) -> None:
             files.drop(f"workers/{name}")
 
 
-def stop(store: Store, show: Show) -> bool:
+def stop(store: Store, show: Show, clock: Clock = SYSTEM) -> bool:
     """Tell every machine to stop cleanly, and wait for them; return whether all that are alive have stopped."""
     settings, _ = store.settings_or_defaults()  # must work while crawl.yaml is invalid
     with suppress(DiskFull):
@@ -100,7 +100,7 @@ def stop(store: Store, show: Show) -> bool:
         return True
     show(f"told {many(len(told), 'machine')} to stop: {_named(told)}")
     awaited = [machine for machine in told if machine["state"] != SILENT]
-    late = _StopWait(store.files, settings, members, awaited).wait(show)
+    late = _StopWait(store.files, settings, members, awaited, clock).wait(show)
     ended = len(awaited) - len(late)
     if ended:
         verb = "has" if ended == 1 else "have"
@@ -132,8 +132,8 @@ def _named(machines: list[Facts]) -> str:
 class _StopWait:
     """Waits until machines have ended, by names in `workers/` and our own clock alone."""
 
-    def __init__(self, files: Files, settings: Settings, members: Members, machines: list[Facts]) -> None:
-        self.files = files
+    def __init__(self, files: Files, settings: Settings, members: Members, machines: list[Facts], clock: Clock) -> None:
+        self.files, self._clock = files, clock
         self.machines = list(machines)
         self.watch = Watch(settings.dead_after, settings.heartbeat)
         self.limit = settings.dead_after + settings.timeout + SHOW_EVERY  # a request may take its timeout
@@ -145,12 +145,12 @@ class _StopWait:
 
     def wait(self, show: Show) -> list[Facts]:
         """Wait for a while; return the machines that have not ended, with the state SILENT if they fell silent."""
-        began = shown = time.monotonic()
-        while self._look() and time.monotonic() - began < self.limit:
-            if time.monotonic() - shown > SHOW_EVERY:
-                shown = time.monotonic()
+        began = shown = self._clock.monotonic()
+        while self._look() and self._clock.monotonic() - began < self.limit:
+            if self._clock.monotonic() - shown > SHOW_EVERY:
+                shown = self._clock.monotonic()
                 show(f"waiting for {_named(self.machines)}")
-            time.sleep(self._pause)
+            self._clock.sleep(self._pause)
         for machine in self.machines:
             if machine["state"] != SILENT:
                 show(f"{_name(machine)} has not stopped within {self.limit:.0f} s; it will when its requests end")
@@ -161,7 +161,7 @@ class _StopWait:
         with suppress(DiskFull):  # then a cached listing must do
             self.files.freshen("workers")
         names = set(self.files.names("workers"))
-        self.watch.look(heartbeats(names), time.monotonic())
+        self.watch.look(heartbeats(names), self._clock.monotonic())
         for machine in [machine for machine in self.machines if self._is_gone(machine["id"], names)]:
             self.machines.remove(machine)
             self.files.drop(f"workers/{machine['id']}{STOP}")  # it may have ended before it saw the order

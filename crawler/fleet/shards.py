@@ -7,11 +7,11 @@ of another machine is read: a worker is dead when we have watched for `dead_afte
 from __future__ import annotations
 
 import json
-import random
-import time
 from contextlib import suppress
+from random import Random, SystemRandom
 from typing import Any
 
+from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull
 from crawler.fleet.heartbeats import ALL, END, Heartbeat, Watch, heartbeats
 from crawler.fleet.local_lock import LocalLock
@@ -21,6 +21,7 @@ from crawler.store.records import to_json
 from crawler.store.store import shard_name
 
 FREE = "free"
+RANDOM = SystemRandom()
 JOIN_SECONDS = 5.0  # for workers that start together with us to show a heartbeat
 MISSING_LOOKS = 5  # after which a shard without a name is made free
 
@@ -28,15 +29,23 @@ MISSING_LOOKS = 5  # after which a shard without a name is made free
 class Shards:
     """A worker among the others: its heartbeat, its shards, and who else is alive."""
 
-    def __init__(self, files: Files, settings: Settings, starting: int = 1) -> None:
+    def __init__(
+        self,
+        files: Files,
+        settings: Settings,
+        starting: int = 1,
+        clock: Clock = SYSTEM,
+        random: Random = RANDOM,
+    ) -> None:
         self.files = files
         self.me = files.me
         self.count = settings.shards
+        self._clock, self._random = clock, random
         self.dead_after = settings.dead_after
         self.starting = starting  # workers that start together: otherwise the first would take everything
         self.watch = Watch(settings.dead_after, settings.heartbeat)
         self.heartbeat = Heartbeat(self.me, 0)
-        self.born = self.beaten = time.monotonic()
+        self.born = self.beaten = self._clock.monotonic()
         self.local_lock = LocalLock(self.me)
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self.orders: set[str] = set()  # names in workers/ that are not heartbeats: orders and announcements
@@ -49,7 +58,7 @@ class Shards:
 
     def beat(self, counters: dict[str, Any], idle: str) -> bool:
         """Show a heartbeat, with a mark if we are idle, and look at the others'; False if we were marked dead."""
-        began = time.monotonic()  # the others may see the new heartbeat from now on, and count from then
+        began = self._clock.monotonic()  # the others may see the new heartbeat from now on, and count from then
         old, new = self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, idle)
         self.local_lock.note(counters)
         if not self._renew(old, new, counters) and self._is_marked_dead():
@@ -60,7 +69,7 @@ class Shards:
         # We have just changed this folder, so the listing is fresh on every mount.
         names = self.files.names("workers")
         self.orders = {name for name in names if "@" not in name}
-        self.watch.look(heartbeats(names), time.monotonic())
+        self.watch.look(heartbeats(names), self._clock.monotonic())
         return True
 
     def _renew(self, old: Heartbeat, new: Heartbeat, counters: dict[str, Any]) -> bool:
@@ -92,7 +101,7 @@ class Shards:
 
     def is_sure(self) -> bool:
         """Tell whether we may send requests: not after half of `dead_after` without a heartbeat."""
-        return time.monotonic() - self.beaten < self.dead_after / 2
+        return self._clock.monotonic() - self.beaten < self.dead_after / 2
 
     def sign_off(self, counters: dict[str, Any]) -> None:
         """Show a last heartbeat that says we have ended."""
@@ -124,14 +133,15 @@ class Shards:
     def _share(self) -> int:
         """Return how many shards we should have; the first workers by id have one more."""
         alive = sorted(self._alive())
-        if len(alive) >= self.starting or time.monotonic() - self.born > JOIN_SECONDS:
+        if len(alive) >= self.starting or self._clock.monotonic() - self.born > JOIN_SECONDS:
             self.starting = 1  # they have started, or will not
         each, more = divmod(self.count, max(len(alive), self.starting))
         return each + (alive.index(self.me) < more)
 
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
         gained: dict[int, bool] = {}
-        for shard in random.sample(sorted(owners), len(owners)):  # so that workers that start together seldom collide
+        # In random order, so that workers that start together seldom collide.
+        for shard in self._random.sample(sorted(owners), len(owners)):
             if len(gained) >= wanted:
                 break
             names = owners[shard]
@@ -159,7 +169,7 @@ class Shards:
     def _is_dead(self, id: str) -> bool:
         if id in (self.me, FREE):
             return False
-        self.watch.expect(id, time.monotonic())
+        self.watch.expect(id, self._clock.monotonic())
         if self.watch.is_marked_dead(id):
             return True
         if self.watch.is_dead(id):

@@ -6,20 +6,24 @@ A batch's name ends with its number of lines, so that a listing shows how much i
 from __future__ import annotations
 
 import re
-import secrets
-import time
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from random import Random, SystemRandom
 from typing import TypeVar
 
+from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull, Misshapen, StoreError
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, shard_of
+from crawler.settings import Settings
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
 from crawler.web.page import PRIORITY
 
+MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
+RANDOM = SystemRandom()
 LISTINGS = 3  # of a folder whose batches change while they are read
 RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 TASK_LINE = re.compile(
@@ -33,10 +37,13 @@ Item = TypeVar("Item")
 class BatchFiles:
     """Lists, reads, writes and removes batches; `run` calls a function for each item, as an executor's `map` does."""
 
-    def __init__(self, files: Files, run: Run = map) -> None:
+    def __init__(self, files: Files, run: Run = map, clock: Clock = SYSTEM, random: Random = RANDOM) -> None:
         self.files = files
         self._run = run
-        self._prefix = f"{files.me}-{secrets.token_hex(2)}-"  # a machine has more than one writer under its name
+        self._clock = clock
+        self._prefix = (
+            f"{files.me}-{random.randrange(1 << 16):04x}-"  # a machine has more than one writer under its name
+        )
         self._count = 0
 
     def names(self, shard: int, fresh: bool) -> set[str]:
@@ -74,7 +81,7 @@ class BatchFiles:
 
     def _put(self, batch: tuple[int, str, list[Task]]) -> None:
         shard, name, part = batch
-        self.files.put(f"{folder(shard)}/{name}", to_lines(part), later=True)
+        self.files.put(f"{folder(shard)}/{name}", to_lines(part, self._clock), later=True)
 
     def _new_name(self, lines: int) -> str:
         self._count += 1
@@ -87,6 +94,29 @@ class BatchFiles:
     def drop(self, shard: int, name: str) -> None:
         """Remove a batch."""
         self.files.drop(f"{folder(shard)}/{name}")
+
+
+class Outbox:
+    """Hands tasks over for who owns no shard: a command, or a supervisor.
+
+    `inboxes` tells the first shard of each shard's owner (see `fleet.shards.inboxes`); without it each shard's own
+    folder is as good, and whoever owns it reads it a little later.
+    """
+
+    def __init__(
+        self, files: Files, settings: Settings, inboxes: Mapping[int, int] | None = None, run: Run = map
+    ) -> None:
+        self._batch_files = BatchFiles(files, run)
+        self._shards, self._spread, self._inboxes = settings.shards, settings.spread, inboxes or {}
+
+    def send(self, tasks: Iterable[Task]) -> None:
+        """Write tasks where their owners will find them, on the disk when this returns."""
+        by_home: dict[int, list[Task]] = defaultdict(list)
+        for task in tasks:
+            shard = shard_of(task, self._shards, self._spread)
+            by_home[self._inboxes.get(shard, shard)].append(task)
+        parts = [(home, part) for home, queued in by_home.items() for part in in_parts(queued, MAX_LINES)]
+        self._batch_files.write(parts)
 
 
 def folder(shard: int) -> str:
@@ -122,13 +152,13 @@ def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def to_lines(tasks: Iterable[Task]) -> bytes:
+def to_lines(tasks: Iterable[Task], clock: Clock = SYSTEM) -> bytes:
     """Return a batch, tab-separated: depth, attempt, due, url [, via, priority [, role]].
 
     The last three are left out where they are the defaults: a page has no role (see `Task.role`). Due is 0 or
     `written+seconds`: a reader waits no longer than those seconds, whatever its clock says.
     """
-    now, wall = time.monotonic(), int(time.time())
+    now, wall = clock.monotonic(), int(clock.time())
     return "".join(_line(task, now, wall) for task in tasks).encode("ascii")
 
 
@@ -140,12 +170,12 @@ def _line(task: Task, now: float, wall: int) -> str:
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
 
 
-def from_lines(data: bytes) -> Iterator[Task]:
+def from_lines(data: bytes, clock: Clock = SYSTEM) -> Iterator[Task]:
     """Yield the tasks of a batch; invalid lines (of a file made by hand, say) are passed over.
 
     Lines of old batches have the role as the fragment of the URL.
     """
-    now, wall = time.monotonic(), time.time()
+    now, wall = clock.monotonic(), clock.time()
     for line in data.decode("ascii", "replace").splitlines():
         found = TASK_LINE.fullmatch(line)
         name = _name(found) if found else ""
@@ -160,9 +190,9 @@ def _name(line: re.Match[str]) -> str:
     return f"{line[5]}#{line[8]}" if line[8] else line[5]
 
 
-def retries_of(data: bytes) -> Iterator[Task]:
+def retries_of(data: bytes, clock: Clock = SYSTEM) -> Iterator[Task]:
     """Yield the tasks of a batch that were attempted before."""
-    return from_lines(b"".join(RETRY_LINE.findall(data)))
+    return from_lines(b"".join(RETRY_LINE.findall(data)), clock)
 
 
 def _via(field: str) -> str:

@@ -3,28 +3,27 @@
 Anyone adds a batch to a shard's folder. Only the shard's owner removes one, and only when all of its URLs are done or
 in a newer batch. A batch is for an owner, and may hold URLs of any of its shards; if a shard has another owner by now,
 its URLs are handed on.
+
+The methods that touch the mount are coroutines: `io` calls what blocks in a thread, while the worker goes on.
 """
 
 from __future__ import annotations
 
-import threading
-import time
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 
-from crawler.frontier.batches import BatchFiles, from_lines, in_parts, lines_of, retries_of
+from crawler.clock import Clock
+from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
 from crawler.frontier.hosts import Host
 from crawler.frontier.table import Table
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, shard_of, shard_of_host
 from crawler.settings import Settings
-from crawler.store.mount import Files, Run
+from crawler.store.mount import Io
 from crawler.web import urls
 
-MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
 MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
-ADDED_AT_ONCE = 500  # URLs added to the table before other threads get their turn at it
-YIELD_SECONDS = 0.001  # a lock that is released and taken again without a pause never goes to another thread
+ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
 
@@ -32,108 +31,116 @@ class Frontier:
     """The waiting URLs of a worker's shards, and the way to hand URLs to any shard."""
 
     def __init__(
-        self, files: Files, settings: Settings, run: Run = map, before_reading: Callable[[], None] | None = None
+        self,
+        batch_files: BatchFiles,
+        settings: Settings,
+        clock: Clock,
+        io: Io,
+        is_sure: Callable[[], bool] = lambda: True,
+        before_reading: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self.files = files
-        self._before_reading = before_reading  # called when there are new batches, before their URLs can be taken
-        self._batch_files = BatchFiles(files, run)
+        """`is_sure` tells whether nobody can have taken over our shards; `before_reading` is for new batches."""
         self.table = Table(settings.order, settings.depth is not None, settings.max_per_host, settings.max_share)
         self.shards = settings.shards
         self.spread = settings.spread
-        self.is_sure: Callable[[], bool] = lambda: True  # whether nobody can have taken over our shards
         self.owned: set[int] = set()
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self.sent = 0  # batches written for others
+        self._batch_files, self._clock, self._io = batch_files, clock, io
+        self._is_sure, self._before_reading = is_sure, before_reading
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
-        self.sent = 0  # batches written for others
         self._queue: list[Task] = []
         self._misrouted: list[tuple[Task, int]] = []  # tasks in our folders that are not for us, and their batch
         self._unsafe: set[int] = set()  # shards taken over from a dead worker, batches not rewritten yet
         self._taken_over: dict[int, float] = {}
         self._recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over
-        self._lock = threading.Lock()
         self._last_number = 0
+        self._flushing = False  # whether something is out of the queue and not in the table yet
 
     def shard_of(self, task: Task) -> int:
-        """Return the shard of a task; a retry belongs to the shard that has its failure record."""
-        return _shard(task.subject if self.spread == "url" else task.host, self.shards)
+        """Return the shard of a task."""
+        return shard_of(task, self.shards, self.spread)
 
     # ---- taking
 
-    def take(self) -> tuple[Task, Host] | None:
-        """Return the next URL of a host that is due, or None."""
-        return self.table.take(time.monotonic())
+    def take(self, unanswered: bool = True) -> tuple[Task, Host] | None:
+        """Return the next URL of a host that is due, or None; see `Table.take`."""
+        return self.table.take(self._clock.monotonic(), unanswered)
 
     def next_due(self) -> float:
         """Return the seconds until something may be due."""
-        return self.table.next_due(time.monotonic())
+        return self.table.next_due(self._clock.monotonic())
 
-    def meet(self, host: str, done: set[str], kept: int, gains: int | None = None) -> bool:
-        """Take in which keys of a new host are done, and how many of its pages are stored; see `Table.meet`."""
-        return self.table.meet(host, done, kept, self._is_ours, gains)
+    async def meet(self, host: Host, done: set[str], kept: int, gains: int) -> bool:
+        """Take in which keys of a new host are done, and how many of its pages are stored; see `Table.set_met`."""
+        for part in in_parts(done, ADDED_AT_ONCE):
+            self.table.meet(host.name, part, self._is_ours)
+            if len(part) == ADDED_AT_ONCE:
+                await asyncio.sleep(0)
+        return self.table.set_met(host, kept, gains)
 
     def _is_ours(self, key: str) -> bool:
         return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
 
     def taken_over(self, task: Task) -> float:
-        """Return when we took the shard of a task over from a dead worker (monotonic); 0 if we did not."""
+        """Return when we took the shard of a URL over from a dead worker (monotonic); 0 if we did not."""
         return self._taken_over.get(self.shard_of(task), 0.0)
 
     def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
-        with self._lock:
-            self._recent.clear()
+        self._recent.clear()
         self.table.adopt(settings.max_per_host, settings.max_share)
 
     # ---- handing over
 
     def hand_over(self, tasks: Iterable[Task]) -> None:
         """Queue URLs for their shards, whoever owns them; `flush` writes them there."""
-        with self._lock:
-            self._queue.extend(task for task in tasks if task.attempt or self._is_new(task))
+        self._queue.extend(task for task in tasks if task.attempt or self._is_new(task))
 
     def retry(self, task: Task) -> None:
         """Queue a URL of ours whose failure record was removed, although it was done a moment ago."""
         self.table.forget_done(task)
-        with self._lock:
-            self._queue.append(task)
+        self._queue.append(task)
 
     def _is_new(self, task: Task) -> bool:
         """Tell whether a URL was not handed over lately: most links of a page were, with another page."""
-        if self._recent.get(task.name, task.depth + 1) <= task.depth:
+        name = task.name
+        if self._recent.get(name, task.depth + 1) <= task.depth:
             return False
         if len(self._recent) >= REMEMBERED_URLS:
             self._recent.clear()
-        self._recent[task.name] = task.depth
+        self._recent[name] = task.depth
         return True
 
-    def flush(self, folders: Collection[str] = ()) -> None:
+    async def flush(self, folders: Collection[str] = ()) -> None:
         """Write what is queued, a batch for each owner, and add our own part to the table.
 
         The batches are synced to the disk, and with them these `folders`.
         """
         self.hand_over(self.table.drain_mixed())
-        with self._lock:
-            queue, self._queue = self._queue, []
-        inboxes = {shard: self._inbox(shard) for shard in range(self.shards)}
+        queue, self._queue = self._queue, []
+        misrouted, self._misrouted = self._misrouted, []
         tasks: dict[int, list[Task]] = defaultdict(list)
         for task in queue:
-            tasks[inboxes[self.shard_of(task)]].append(task)
-        for task, _ in self._misrouted:
+            tasks[self._inbox(self.shard_of(task))].append(task)
+        for task, _ in misrouted:
             shard = self.shard_of(task)
-            tasks[inboxes[shard] if shard in self._batches else shard].append(task)
+            tasks[self._inbox(shard) if shard in self._batches else shard].append(task)
         parts = [(home, part) for home, queued in tasks.items() for part in in_parts(queued, MAX_LINES)]
+        self._flushing = bool(parts)
         try:
-            written = self._batch_files.write(parts, folders)
-        except BaseException:
-            with self._lock:  # the next flush writes all of it, perhaps a second time
-                self._queue = queue + self._queue
+            written = await self._io(self._batch_files.write, parts, folders)
+        except BaseException:  # the next flush writes all of it, perhaps a second time
+            self._queue = queue + self._queue
+            self._misrouted = misrouted + self._misrouted
+            self._flushing = False
             raise
-        self.table.left.subtract(batch for _, batch in self._misrouted if batch in self.table.left)
-        self._misrouted.clear()
+        self.table.left.subtract(batch for _, batch in misrouted if batch in self.table.left)
         self.sent += sum(home not in self._batches for home, _, _ in written)
         for home, name, part in written:
-            self._take_in(home, name, part)
+            await self._take_in(home, name, part)
+        self._flushing = False
 
     def _inbox(self, shard: int) -> int:
         """Return the shard in whose folder the owner of a shard reads what is for any of its shards: its first one.
@@ -147,7 +154,9 @@ class Frontier:
 
     # ---- the inbox
 
-    def own(self, shards: Iterable[int], inherited: Iterable[int] = (), past: Iterable[tuple[str, int]] = ()) -> None:
+    async def own(
+        self, shards: Iterable[int], inherited: Iterable[int] = (), past: Iterable[tuple[str, int]] = ()
+    ) -> None:
         """Take shards that are now ours, and read their batches; the owner of `inherited` ones has not released them.
 
         Hosts with a `past` (see `StoreWriter.past`) are noted before any of their URLs can be taken.
@@ -157,78 +166,80 @@ class Frontier:
         self.owned.update(shards)
         self.table.remember(noted)
         self._unsafe.update(inherited)
-        self._taken_over.update((shard, time.monotonic()) for shard in inherited)
+        self._taken_over.update((shard, self._clock.monotonic()) for shard in inherited)
         for shard in shards:
             self._batches.setdefault(shard, {})
-        self.read_inboxes(shards, fresh=True)
+        await self.read_inboxes(shards, fresh=True)
 
     def _of_shards(self, past: Iterable[tuple[str, int]], shards: list[int]) -> list[tuple[str, int, int]]:
         """Return (host, shard, bits) of the hosts in these shards; of all hosts where hosts are spread over shards."""
         if self.spread == "url":
             return [(host, 0, bits) for host, bits in past]
-        placed = ((host, _shard(host, self.shards), bits) for host, bits in past)
+        placed = ((host, shard_of_host(host, self.shards), bits) for host, bits in past)
         return [found for found in placed if found[1] in shards]
 
-    def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
+    async def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
         """Find new batches of these shards, and begin to read; `fresh` if cached listings will not do."""
-        listed = self._batch_files.all_names(shards, fresh)
+        listed = await self._io(self._batch_files.all_names, list(shards), fresh)
         found = {(shard, name) for shard, names in listed for name in names - self._batches[shard].keys()}
         new = sorted(found.difference(self._unread), reverse=True)
         if new and self._before_reading:
-            self._before_reading()
+            await self._before_reading()
         if sum(lines_of(name) for _, name in new) > MAX_LINES:
-            self._read_retries(new)
+            await self._read_retries(new)
         self._unread = new + self._unread
-        self.read_on()
+        await self.read_on()
 
-    def _read_retries(self, new: list[tuple[int, str]]) -> None:
+    async def _read_retries(self, new: list[tuple[int, str]]) -> None:
         """Read the retries first where there is too much to read at once: their hosts must not be requested early."""
-        batches = (self._batch_files.get(shard, name) or b"" for shard, name in new)
-        found = (task for data in batches for task in retries_of(data))
-        ours = (task for task in found if self.shard_of(task) in self._batches)
         number = self._new_number()
-        for part in in_parts(ours, MAX_LINES):
-            self.table.add(part, number, self.shard_of)
+        for shard, name in new:
+            data = await self._io(self._batch_files.get, shard, name)
+            found = retries_of(data or b"", self._clock)
+            ours = (task for task in found if self.shard_of(task) in self._batches)
+            await self._add(ours, number)
 
-    def read_on(self) -> None:
+    async def read_on(self) -> None:
         """Read some of the new batches, about MAX_LINES: the worker has other things to do too."""
         lines = 0
         while self._unread and lines < MAX_LINES:
             shard, name = self._unread[-1]
-            data = self._batch_files.get(shard, name)
+            data = await self._io(self._batch_files.get, shard, name)
             if data is not None:
-                self._take_in(shard, name, from_lines(data))
+                await self._take_in(shard, name, from_lines(data, self._clock))
             self._unread.pop()  # only now: until then we are not idle
             lines += lines_of(name)
             if len(self._misrouted) > MAX_LINES:
-                self.flush()
+                await self.flush()
 
     @property
     def unread(self) -> bool:
         """Whether there are new batches that are not read yet."""
         return bool(self._unread)
 
-    def _take_in(self, home: int, name: str, tasks: Iterable[Task]) -> None:
+    async def _take_in(self, home: int, name: str, tasks: Iterable[Task]) -> None:
         """Add a batch in a folder of ours to the table; tasks that are not for us are handed on by the next flush."""
         if home not in self._batches:
             return
         number = self._batches[home][name] = self._new_number()
-        for part in in_parts(tasks, ADDED_AT_ONCE):
-            self.table.add(self._ours(part, number), number, self.shard_of)
-            if len(part) == ADDED_AT_ONCE:
-                time.sleep(YIELD_SECONDS)
+        await self._add(self._ours(tasks, number), number)
 
-    def _ours(self, tasks: list[Task], number: int) -> list[Task]:
-        """Return the tasks of a batch that are for us, and put the others aside."""
-        ours: list[Task] = []
+    async def _add(self, tasks: Iterable[Task], number: int) -> None:
+        """Add tasks to the table, some at a time, so that visits go on meanwhile."""
+        for part in in_parts(tasks, ADDED_AT_ONCE):
+            self.table.add(part, number, self.shard_of, self._clock.monotonic())
+            if len(part) == ADDED_AT_ONCE:
+                await asyncio.sleep(0)
+
+    def _ours(self, tasks: Iterable[Task], number: int) -> Iterator[Task]:
+        """Yield the tasks of a batch that are for us, and put the others aside."""
         for task in tasks:
             if self.shard_of(task) in self._batches:
-                ours.append(task)
+                yield task
             else:
                 self._misrouted.append((task, number))
                 self.table.left[number] += 1
                 self.table.arrivals += 1  # who hands something on was not idle
-        return ours
 
     def _new_number(self) -> int:
         self._last_number += 1
@@ -236,33 +247,40 @@ class Frontier:
 
     # ---- tidying
 
-    def tidy(self, shard: int) -> bool:
+    async def tidy(self, shard: int) -> bool:
         """Remove batches whose URLs are all done; when many small ones remain, merge the smallest (new file first).
 
         False if there is more to read or to rewrite before anything may be removed.
         """
         if self.queued:  # a task that merges two batches is written before they are removed
-            self.flush()
-        if not self._make_safe():
+            await self.flush()
+        if not await self._make_safe():
             return False
-        self._rewrite_removed(shard)
+        await self._rewrite_removed(shard)
         left = self.table.left
         small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES // 2), key=left.__getitem__)
         if len(small) > MAX_SMALL:
-            self._merge(shard, small[: len(small) // 2])
-        for name, number in list(self._batches[shard].items()):
-            if self._drop(shard, name, number):
-                del self._batches[shard][name], left[number]
+            await self._merge(shard, small[: len(small) // 2])
+        for name in await self._drop_finished(shard):
+            del left[self._batches[shard].pop(name)]
         return True
 
-    def _drop(self, home: int, name: str, number: int) -> bool:
-        """Remove a batch with nothing left, unless we may have lost its shard: then its new owner relies on it."""
-        if self.table.left[number] > 0 or not self.is_sure():
-            return False
-        self._batch_files.drop(home, name)
-        return True
+    async def _drop_finished(self, shard: int) -> list[str]:
+        """Remove the batches of a shard that have nothing left, and return their names."""
+        finished = [name for name, number in self._batches[shard].items() if self.table.left[number] <= 0]
+        return await self._io(self._drop, shard, finished) if finished else []
 
-    def _make_safe(self) -> bool:
+    def _drop(self, shard: int, names: list[str]) -> list[str]:
+        """Remove batches, as long as we cannot have lost their shard: its new owner would rely on them."""
+        dropped: list[str] = []
+        for name in names:
+            if not self._is_sure():
+                break
+            self._batch_files.drop(shard, name)
+            dropped.append(name)
+        return dropped
+
+    async def _make_safe(self) -> bool:
         """Rewrite all inherited batches under names of our own before anything is removed from any folder.
 
         Their last owner may only be suspended in the middle of tidying, and remove the batches that it knew when it
@@ -271,15 +289,15 @@ class Frontier:
         """
         lines = 0
         while self._unsafe and not self._unread and lines < MAX_LINES:
-            lines += self._rewrite(min(self._unsafe))
+            lines += await self._rewrite(min(self._unsafe))
         return not (self._unsafe or self._unread)
 
-    def _rewrite(self, shard: int) -> int:
+    async def _rewrite(self, shard: int) -> int:
         """Rewrite some batches that others left in a shard, and return how many lines; with none left it is safe."""
-        self.read_inboxes([shard], fresh=True)
+        await self.read_inboxes([shard], fresh=True)
         group = next(self._in_groups(self._of_others(shard)), [])
         lines = sum(self.table.left[batch] for batch in group)
-        self._merge(shard, group)
+        await self._merge(shard, group)
         if not group and not self._unread:
             self._unsafe.discard(shard)
         return lines
@@ -288,21 +306,22 @@ class Frontier:
         """Return the batches in a folder that we have not written ourselves."""
         return [number for name, number in self._batches[shard].items() if not self._batch_files.is_ours(name)]
 
-    def _rewrite_removed(self, shard: int) -> None:
+    async def _rewrite_removed(self, shard: int) -> None:
         """Rewrite batches that somebody removed who believed to own this shard: each URL must be in some file."""
         needed = {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
-        gone = needed and needed - self._batch_files.names(shard, fresh=True)
+        gone = needed and needed - await self._io(self._batch_files.names, shard, True)
         if gone:
-            self._merge(shard, {self._batches[shard][name] for name in gone})
+            await self._merge(shard, {self._batches[shard][name] for name in gone})
             for name in gone:
                 self.table.left.pop(self._batches[shard].pop(name), None)
 
-    def _merge(self, home: int, old: Iterable[int]) -> None:
+    async def _merge(self, home: int, old: Iterable[int]) -> None:
         """Write the URLs of these batches that are still waiting as new ones; some may be done meanwhile: no harm."""
         for group in self._in_groups(old):
             tasks = self.table.of_batches(group)
             new = self._new_number()
-            for _, name, _ in self._batch_files.write([(home, part) for part in in_parts(tasks, MAX_LINES)]):
+            parts = [(home, part) for part in in_parts(tasks, MAX_LINES)]
+            for _, name, _ in await self._io(self._batch_files.write, parts):
                 self._batches[home][name] = new
             self.table.rehome(tasks, group, new)
 
@@ -325,9 +344,9 @@ class Frontier:
     def hold(self, shards: Iterable[int]) -> None:
         """Begin to release shards: none of their URLs are taken any more."""
         self.owned.difference_update(shards)
-        self.table.hold(shards)
+        self.table.hold(shards, self.spread == "url")
 
-    def disown(self, shards: Iterable[int], lost: Iterable[int] = ()) -> None:
+    async def disown(self, shards: Iterable[int], lost: Iterable[int] = ()) -> None:
         """Forget shards that are no longer ours: their URLs are written to their own folders, the others to ours.
 
         In the folder of a shard that is `lost` (another worker has it already) nothing is removed.
@@ -335,36 +354,30 @@ class Frontier:
         shards, lost = self._batches.keys() & set(shards), set(lost)  # not those disowned before the mount failed
         self.owned -= shards
         self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
-        self._sort(shards, lost)
+        await self._sort(shards, lost)
         self.table.forget(shards, self.spread == "url")
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
         for group in self._in_groups(homes):
             for task in self.table.of_batches(group)[:1]:
-                self._merge(self._inbox(self.shard_of(task)), group)
+                await self._merge(self._inbox(self.shard_of(task)), group)
         for shard in shards:
-            for name, number in self._batches.get(shard, {}).items():
-                if shard not in lost:
-                    self._drop(shard, name, number)
+            if shard not in lost:
+                await self._drop_finished(shard)
             for number in self._batches.pop(shard, {}).values():
                 self.table.left.pop(number, None)
             self._unsafe.discard(shard)
             self._taken_over.pop(shard, None)
 
-    def _sort(self, shards: set[int], lost: set[int]) -> None:
+    async def _sort(self, shards: set[int], lost: set[int]) -> None:
         """Write the waiting URLs of these shards into the folder of each; those of a lost one may be there already."""
         for part in in_parts(self.table.of_shards(shards), MAX_LINES):
             tasks: dict[int, list[Task]] = defaultdict(list)
             for shard, batch, task in part:
                 if shard not in lost or batch not in self._batches[shard].values():
                     tasks[shard].append(task)
-            self._batch_files.write(list(tasks.items()))
+            await self._io(self._batch_files.write, list(tasks.items()))
 
     @property
     def queued(self) -> bool:
         """Whether something is queued that is in no batch yet."""
-        return bool(self._queue or self._misrouted or self.table.mixed)
-
-
-@lru_cache(maxsize=16_384)  # most links of a page are on few hosts, and each is looked up several times
-def _shard(of: str, shards: int) -> int:
-    return urls.shard_of_key(urls.key(of), shards)
+        return bool(self._queue or self._misrouted or self.table.mixed or self._flushing)

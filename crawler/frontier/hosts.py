@@ -1,130 +1,308 @@
-"""The hosts of a worker's waiting URLs: which may be requested next, and when. A part of the task table's database."""
+"""The hosts of a worker's waiting URLs: which of them may be requested next, and when.
+
+All hosts are rows of the task table's database. Those that are due, resting or busy are in memory as well, a bounded
+number of them, so that the next one costs no query. Of the hosts that are due, the one that has been due longest goes
+first; one that has had more than `max_share` of the recent requests lets others go before it. Hosts whose last request
+was not answered, and those never requested, have a queue of their own, because they may hold only a part of the slots.
+"""
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
-EMPTY, RESTING, READY, BUSY = range(4)  # the state of a host
+from crawler.frontier.task import Task
+
+EMPTY, STORED, LOADED = range(3)  # the state of a row: no URLs to take; some, and not in memory; in memory
+NOWHERE, RESTING, READY = range(3)  # where a host in memory is queued
 SOON = 1.0  # seconds: a host that is due within these is waited for before one that has had its share
 SHARE_OF = 1000  # requests: a host's share is its part of the last so many
+MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
+LOADED_AT_ONCE = 256
+ARRIVAL_STEP = 1e-6  # seconds between the due times of hosts that arrive together: the first to arrive goes first
 
 SCHEMA = """
-CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, served INT, strain REAL, lanes INT,
-                  busy INT, met INT, kept INT, past INT, pace REAL) WITHOUT ROWID;
-CREATE INDEX host_resting ON host(due) WHERE state = 1;
-CREATE INDEX host_ready ON host(served) WHERE state = 2;
+CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, strain REAL, met INT, kept INT, past INT,
+                  pace REAL, answered INT, busy INT) WITHOUT ROWID;
+CREATE INDEX host_waiting ON host(answered, due) WHERE state = 1;
+CREATE INDEX host_shard ON host(shard);
 """
+FACTS = "shard, due, strain, met, kept, past, pace, answered"  # the columns that are fields of Host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Host:
-    """A host that is due: its strain, whether it was met (see `Table.meet`), how many of its pages are stored.
+    """A host in memory."""
 
-    `past` says in which folders of the store it was found when its shard became ours (see `StoreWriter.past`).
-    """
+    name: str
+    shard: int
+    due: float = 0.0  # when it may be requested next
+    strain: float = 0.0
+    met: bool = False  # whether we know what is done of it (see `Table.meet`)
+    kept: int = 0  # its stored pages
+    past: int = 0  # in which folders of the store it was when its shard became ours (see `StoreWriter.past`)
+    pace: float | None = None  # seconds between its last response and the next request
+    answered: bool = False  # whether its last request was answered
+    since: float = 0.0  # its place among the hosts that are due: usually the time at which it was
+    lanes: int = 1  # how many requests it may have in flight
+    busy: int = 0  # how many it has
+    taken: int = 0  # its tasks that are taken and not done yet
+    place: int = NOWHERE
+    entry: int = 0  # the number of its valid entry in a heap
+    tasks: deque[tuple[bytes, int, Task]] = field(default_factory=deque)  # the next ones, with their keys and shards
+    last_rank: int | None = None  # of the last one that was read from the database
+    more: bool = True  # whether the database may have more than `tasks`
+    chunk: int = 4  # how many are read next
 
-    host: str
-    strain: float
-    met: bool
-    kept: int
-    past: int = 0
-    busy: int = 0  # requests in flight, of at most so many `lanes`
-    lanes: int = 1
-    gains: int = 0  # how often shards had become ours when it was taken
+    def reread(self) -> None:
+        """Forget the tasks in memory: the database has changed, and is read from the start."""
+        self.tasks.clear()
+        self.last_rank, self.more = None, True
 
 
 class Queue(NamedTuple):
     """A host, and how many of its URLs could be taken if it were due."""
 
     host: str
-    state: int
+    busy: bool
     due: float
     strain: float
     pace: float | None  # seconds between its last response and the next request; None if it was not requested yet
     waiting: int
 
 
+Entry = tuple[float, int, Host]
+
+
 class Hosts:
-    """The table `host`; its caller holds the task table's lock."""
+    """The hosts of a task table: their rows, and those in memory."""
 
     def __init__(self, db: sqlite3.Connection, max_share: float) -> None:
         self._db = db
         self.max_share = max_share
+        self.loaded: dict[str, Host] = {}
         self._recent = RecentRequests()
+        self._resting: list[Entry] = []  # a heap by due time
+        self._ready: tuple[list[Entry], list[Entry]] = ([], [])  # heaps by `since`: not answered, answered
+        self._oldest = [inf, inf]  # due time of the first stored host: not answered, answered
+        self._entries = 0
+        self._last_arrival = 0.0
         db.executescript(SCHEMA)
+
+    # ---- rows
 
     def remember(self, past: list[tuple[str, int, int]]) -> None:
         """Note (host, shard, folders) of hosts of which others may have done pages: they must be met again."""
-        note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
-        self._db.executemany(f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 1, 0, 0, 0, ?, NULL) {note}", past)
+        for name, shard, bits in past:
+            if name in self.loaded:
+                host = self.loaded[name]
+                host.met, host.past = False, host.past | bits
+            else:
+                note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
+                self._db.execute(
+                    f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 0, ?, NULL, 0, 0) {note}", (name, shard, bits)
+                )
 
-    def wake(self, host: str, shard: int) -> None:
+    def wake(self, name: str, shard: int, now: float) -> None:
         """Note that a host has URLs to take."""
-        wake = "ON CONFLICT(host) DO UPDATE SET state = 1 WHERE state = 0"
-        self._db.execute(f"INSERT INTO host VALUES (?, ?, 1, 0, 0, 0, 1, 0, 0, 0, 0, NULL) {wake}", (host, shard))
+        host = self.loaded.get(name)
+        if host is not None:
+            host.more = True
+            if host.place == NOWHERE and host.busy < host.lanes:
+                host.since = max(host.due, now)
+                self._push(RESTING, host)
+            return
+        self._last_arrival = due = max(now, self._last_arrival + ARRIVAL_STEP)
+        insert = "INSERT INTO host VALUES (?, ?, 1, ?, 0, 0, 0, 0, NULL, 0, 0)"
+        wake = "ON CONFLICT(host) DO UPDATE SET state = 1, due = max(due, excluded.due) WHERE state = 0"
+        found = self._db.execute(f"{insert} {wake} RETURNING answered, due", (name, shard, due)).fetchall()
+        for answered, due in found:
+            self._oldest[answered] = min(self._oldest[answered], due)
 
-    def ripen(self, now: float) -> None:
-        """Make hosts ready whose rest is over."""
-        self._db.execute("UPDATE host SET state = 2 WHERE state = 1 AND due <= ?", (now,))
+    def _store(self, host: Host, state: int) -> None:
+        """Move a host out of memory."""
+        del self.loaded[host.name]
+        host.place = NOWHERE
+        self._write([host], state)
+        if state == STORED:
+            self._oldest[host.answered] = min(self._oldest[host.answered], host.due)
 
-    def least_served(self, now: float) -> Host | None:
-        """Return the least served host that is due; one that has had its share only if no other is due soon."""
-        first = next(iter(self._due(1)), None)
-        if first is None or not self._is_greedy(first.host):
-            return first
+    def _write(self, hosts: Iterable[Host], state: int) -> None:
+        self._db.executemany(
+            "UPDATE host SET state = ?, due = ?, strain = ?, met = ?, kept = ?, past = ?, pace = ?, answered = ?, "
+            "busy = ? WHERE host = ?",
+            [
+                (state, it.due, it.strain, it.met, it.kept, it.past, it.pace, it.answered, it.busy, it.name)
+                for it in hosts
+            ],
+        )
+
+    def _load(self, now: float) -> None:
+        """Read the hosts that have been due longer than those in memory, some at a time."""
+        for answered in (False, True):
+            first = self._first(answered)
+            if self._oldest[answered] > now or (first and first.since <= self._oldest[answered]):
+                continue
+            if len(self.loaded) >= MAX_LOADED:
+                return
+            query = f"SELECT host, {FACTS} FROM host WHERE state = 1 AND answered = ? AND due <= ? ORDER BY due LIMIT ?"
+            for row in self._db.execute(query, (answered, now, LOADED_AT_ONCE)).fetchall():
+                self._add(Host(*row))
+            oldest = "SELECT min(due) FROM host WHERE state = 1 AND answered = ?"
+            (found,) = self._db.execute(oldest, (answered,)).fetchone()
+            self._oldest[answered] = inf if found is None else found
+
+    def _add(self, host: Host) -> None:
+        host.met, host.answered = bool(host.met), bool(host.answered)
+        host.since = host.due
+        self.loaded[host.name] = host
+        self._db.execute("UPDATE host SET state = 2 WHERE host = ?", (host.name,))
+        self._push(READY, host)
+
+    # ---- which is next
+
+    def next(self, now: float, unanswered: bool = True) -> Host | None:
+        """Return the host that has been due longest and is out of the queues now; None if none may go.
+
+        With `unanswered` False only hosts whose last request was answered may go. The caller calls `take`, `wait` or
+        `retire`, so that the host is queued again.
+        """
+        self._ripen(now)
+        self._load(now)
+        greedy: list[Host] = []
         # So many cannot all have had more than their share: among one more there is one that has not.
         few = int(1 / self.max_share) + 1
-        modest = next((found for found in self._due(few) if not self._is_greedy(found.host)), None)
-        return modest if modest or self._others_wait(now, few) else first
+        chosen: Host | None = None
+        while len(greedy) < few and chosen is None and (host := self._pop_first(unanswered)):
+            if self._is_greedy(host):
+                greedy.append(host)
+            else:
+                chosen = host
+        if chosen is None and greedy and not self._others_wait(now, few):
+            chosen = greedy.pop(0)
+        for host in greedy:
+            self._push(READY, host)
+        return chosen
 
-    def _due(self, most: int) -> list[Host]:
-        query = "SELECT host, strain, met, kept, past, busy, lanes FROM host WHERE state = 2 ORDER BY served LIMIT ?"
-        return [Host(*row) for row in self._db.execute(query, (most,)).fetchall()]
+    def _ripen(self, now: float) -> None:
+        """Make hosts ready whose rest is over."""
+        while self._resting and self._resting[0][0] <= now:
+            entry = heapq.heappop(self._resting)
+            if self._is_valid(RESTING, entry):
+                self._push(READY, entry[2])
 
-    def _is_greedy(self, host: str) -> bool:
-        return self._recent.share(host) > self.max_share
+    def _first(self, answered: bool) -> Host | None:
+        """Return the first ready host of a queue, and remove entries that are no longer valid before it."""
+        heap = self._ready[answered]
+        while heap and not self._is_valid(READY, heap[0]):
+            heapq.heappop(heap)
+        return heap[0][2] if heap else None
+
+    def _pop_first(self, unanswered: bool) -> Host | None:
+        new, known = self._first(False) if unanswered else None, self._first(True)
+        host = new if known is None or (new is not None and new.since <= known.since) else known
+        if host is not None:
+            heapq.heappop(self._ready[host.answered])
+            host.place = NOWHERE
+        return host
+
+    def _push(self, place: int, host: Host) -> None:
+        self._entries += 1
+        host.place, host.entry = place, self._entries
+        if place == READY:
+            heapq.heappush(self._ready[host.answered], (host.since, host.entry, host))
+        else:
+            heapq.heappush(self._resting, (host.due, host.entry, host))
+
+    def _is_greedy(self, host: Host) -> bool:
+        return self._recent.share(host.name) > self.max_share
 
     def _others_wait(self, now: float, few: int) -> bool:
         """Tell whether a host that has not had its share will be due soon."""
-        waiting = "EXISTS (SELECT 1 FROM task WHERE task.host = host.host AND task.state = 0)"
-        soon = self._db.execute(
-            f"SELECT host FROM host WHERE state = 1 AND due <= ? AND {waiting} ORDER BY due LIMIT ?", (now + SOON, few)
-        )
-        return any(not self._is_greedy(host) for (host,) in soon.fetchall())
+        soon = (host for due, number, host in heapq.nsmallest(few, self._resting) if due <= now + SOON)
+        return any(host.place == RESTING and not self._is_greedy(host) for host in soon)
 
-    def note_taken(self, found: Host) -> None:
-        """Count a URL of a host that was taken."""
-        state = READY if found.busy + 1 < found.lanes else BUSY
-        self._db.execute(
-            "UPDATE host SET served = served + 1, busy = busy + 1, state = ? WHERE host = ?", (state, found.host)
-        )
-        if found.met:  # else its folders are listed first, and nothing is requested
-            self._recent.note(found.host)
+    # ---- what becomes of it
 
-    def set_state(self, host: str, state: int, due: float = 0.0) -> None:
-        """Set whether a host is to be taken from, and when."""
-        self._db.execute("UPDATE host SET state = ?, due = max(due, ?) WHERE host = ?", (state, due, host))
+    def take(self, host: Host, now: float) -> None:
+        """Count a task of a host that was taken; with lanes left the host goes on."""
+        host.busy += 1
+        host.taken += 1
+        if host.met:  # else its folders are listed first, and nothing is requested
+            self._recent.note(host.name)
+        if host.busy < host.lanes:
+            host.since = now
+            self._push(READY, host)
 
-    def rest(self, host: str, due: float, strain: float, lanes: int, pace: float | None) -> None:
-        """See `Table.rest`."""
-        self._db.execute(
-            "UPDATE host SET due = max(due, ?), strain = ?, lanes = ?, busy = max(busy - 1, 0), "
-            "pace = coalesce(?, pace), state = CASE WHEN busy - 1 >= ? THEN 3 ELSE 1 END WHERE host = ?",
-            (due, strain, lanes, pace, lanes, host),
-        )
+    def wait(self, host: Host, due: float) -> None:
+        """Queue a host again, to be taken from at a later time."""
+        host.due = host.since = max(host.due, due)
+        self._push(RESTING, host)
 
-    def set_met(self, host: str, kept: int) -> None:
-        """Note that we know what is done of a host, and how many of its pages are stored."""
-        self._db.execute("UPDATE host SET met = 1, past = 0, kept = ? WHERE host = ?", (kept, host))
+    def retire(self, host: Host) -> None:
+        """Note that a host has no URL to take; `wake` queues it again."""
+        host.more = False
+        self.release(host)
 
-    def count_kept(self, hosts: Iterable[str]) -> None:
-        """Count one more stored page for each of these hosts."""
-        pages = Counter(hosts)
-        self._db.executemany("UPDATE host SET kept = kept + ? WHERE host = ?", [(n, host) for host, n in pages.items()])
+    def rest(self, host: Host, due: float, keeps_turn: bool = False) -> None:
+        """End a request of a host, and let it rest until `due`.
+
+        With several lanes the latest `due` counts: one response may demand a longer rest than the others. A host that
+        `keeps_turn` stays before all that came after it: its turn went into something else than a page.
+        """
+        host.busy = max(host.busy - 1, 0)
+        host.due = max(host.due, due)
+        if not keeps_turn:
+            host.since = host.due
+        host.place = NOWHERE  # its entry in a heap, if it has one, is no longer valid
+        if host.busy >= host.lanes:
+            return
+        if not (host.more or host.tasks) or (len(self.loaded) > MAX_LOADED and not host.busy):
+            self.release(host)
+        if host.name in self.loaded and (host.more or host.tasks):
+            self._push(RESTING, host)
+
+    def release(self, host: Host) -> None:
+        """Move a host out of memory if nothing of it is taken, queued or in flight."""
+        if host.place == NOWHERE and not host.busy and not host.taken and host.name in self.loaded:
+            self._store(host, STORED if host.more or host.tasks else EMPTY)
+
+    def next_due(self, now: float) -> float:
+        """Return when the next host will be due that is not yet; infinity if none will."""
+        while self._resting and not self._is_valid(RESTING, self._resting[0]):
+            heapq.heappop(self._resting)
+        resting = self._resting[0][0] if self._resting else inf
+        return min((due for due in (resting, *self._oldest) if due > now), default=inf)
+
+    @staticmethod
+    def _is_valid(place: int, entry: Entry) -> bool:
+        _, number, host = entry
+        return host.place == place and host.entry == number
+
+    # ---- shards
+
+    def of_shards(self, shards: set[int], split: bool) -> Iterator[Host]:
+        """Yield the hosts in memory that have URLs in these shards; with `split` each may."""
+        return (host for host in self.loaded.values() if split or host.shard in shards)
+
+    def forget(self, shards: set[int]) -> None:
+        """Forget the hosts of shards that are no longer ours; they must be met again if the shards come back."""
+        for host in list(self.of_shards(shards, False)):
+            del self.loaded[host.name]
+            host.place = NOWHERE
+        for shard in shards:
+            self._db.execute("DELETE FROM host WHERE shard = ?", (shard,))
+
+    # ---- for people
+
+    def save(self) -> None:
+        """Write the hosts in memory to their rows, for the queries below."""
+        self._write(self.loaded.values(), LOADED)
 
     def count(self) -> int:
         """Return how many hosts have work now or later."""
@@ -138,15 +316,10 @@ class Hosts:
         """Return the hosts that follow one by name, with or without work, and how many URLs wait there."""
         count = "CASE WHEN state THEN (SELECT count(*) FROM task WHERE task.host = host.host AND task.state = 0) END"
         found = self._db.execute(
-            f"SELECT host, state, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
+            f"SELECT host, busy, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
             (after, most),
         )
         return [Queue(*row) for row in found]
-
-    def next_due(self) -> float | None:
-        """Return when the first resting host is due, or None."""
-        (found,) = self._db.execute("SELECT min(due) FROM host WHERE state = 1").fetchone()
-        return found if found is None else float(found)
 
 
 class RecentRequests:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 
-from crawler.frontier.batches import folder, in_parts
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.batches import Outbox, folder, in_parts
 from crawler.frontier.scope import REDIRECT, Seeds
 from crawler.frontier.task import Task
 from crawler.settings import Settings
@@ -75,11 +74,10 @@ def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterato
 
 
 def _hand_over(store: Store, settings: Settings, found: FoundLinks) -> int:
-    frontier = Frontier(store.files, settings)
+    outbox = Outbox(store.files, settings)
     count = 0
     for part in in_parts(found.not_done(store), LINKS_AT_ONCE):
-        frontier.hand_over(part)
-        frontier.flush()
+        outbox.send(part)
         count += len(part)
     return count
 

@@ -6,7 +6,6 @@ Only hosts that the user gave may be on a private network, and only they get the
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Any
 
+from crawler.clock import SYSTEM, Clock
 from crawler.fetch.request import is_secret
 from crawler.frontier.task import ROBOTS, Task, sitemap_task
 from crawler.settings import Settings
@@ -33,12 +33,11 @@ YEAR_CACHED = 600.0  # seconds until the current year is looked up again
 class Seeds:
     """The seeds of a crawl as one worker knows them; `refresh` reads new ones."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Clock = SYSTEM) -> None:
         self.store = store
         self.settings = settings
         self.skipped: Counter[str] = Counter()  # links that a trap's rule removed or changed, waiting URLs now excluded
-        self._lock = threading.Lock()
-        self.scope = Scope(settings.scope, (), settings.include, settings.exclude, settings.traps)
+        self.scope = Scope(settings.scope, (), settings.include, settings.exclude, settings.traps, clock)
         self.narrow = settings.scope != "any"
         self._public = tuple(line for line in settings.headers if not is_secret(line))
         self._headers = settings.headers
@@ -77,15 +76,19 @@ class Seeds:
         """Return the user's headers that may be sent with a request for this URL."""
         return self._headers if urls.origin(url) in self._origins else self._public
 
-    def widen(self, seeds: Iterable[str]) -> None:
+    def beyond_scope(self, seeds: Iterable[str]) -> list[str]:
+        """Return the seeds that the scope does not contain yet; the scope `page` is not widened."""
+        if self.settings.scope in ("any", "page"):  # a sitemap may list very many pages
+            return []
+        return [url for url in seeds if self.scope.refuses(url) == "scope"]
+
+    def widen(self, seed: str) -> None:
         """Add a seed's redirect (example.org to www.example.org), or what a sitemap that the user gave lists.
 
-        They widen the scope, but are not trusted. The scope `page` is not widened: a sitemap may list very many.
+        It widens the scope, but is not trusted.
         """
-        for url in seeds if self.settings.scope not in ("any", "page") else ():
-            if self.scope.refuses(url) == "scope":
-                StoreWriter(self.store.root, self.store.files).add_seeds([url], f"{REDIRECT}{urls.key(url)}")
-                self._add(url)
+        StoreWriter(self.store.root, self.store.files).add_seeds([seed], f"{REDIRECT}{urls.key(seed)}")
+        self._add(seed)
 
     def _add(self, url: str) -> None:
         self.scope.add(url)
@@ -158,8 +161,7 @@ class Seeds:
         return plain, self.scope.refuses(plain, despite=("scope",) if wanted else ())
 
     def _count(self, rule: str) -> None:
-        with self._lock:
-            self.skipped[rule] += 1
+        self.skipped[rule] += 1
 
     def _is_too_far(self, depth: int) -> bool:
         return self.settings.depth is not None and depth > self.settings.depth
@@ -194,13 +196,14 @@ class Scope:
         include: Iterable[str | re.Pattern[str]] = (),
         exclude: Iterable[str | re.Pattern[str]] = (),
         traps: Iterable[str] = (),
+        clock: Clock = SYSTEM,
     ) -> None:
         """Take normalized seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
         self._places = KINDS[kind]
         self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
         self.go_by(include, exclude)
         self._traps = frozenset(traps)
-        self._year, self._year_until = 0, 0.0
+        self._clock, self._year, self._year_until = clock, 0, 0.0
         for seed in seeds:
             self.add(seed)
 
@@ -240,9 +243,9 @@ class Scope:
         return sorted(self._marks)
 
     def _this_year(self) -> int:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now >= self._year_until:
-            self._year, self._year_until = time.gmtime().tm_year, now + YEAR_CACHED
+            self._year, self._year_until = time.gmtime(self._clock.time()).tm_year, now + YEAR_CACHED
         return self._year
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from crawler.web import urls
@@ -123,6 +124,17 @@ def _read_role(role: str) -> tuple[str, str]:
         return RETRY, f"{found[1]}#{found[2]}" if found[1] else found[2]
     found = _ROBOTS.fullmatch(role)
     return (ROBOTS, found[1]) if found and urls.is_host(found[2]) else (PAGE, "")
+
+
+def shard_of(task: Task, shards: int, spread: str) -> int:
+    """Return the shard of a task: that of its host or, spread by URL, of what its record is named by."""
+    return shard_of_host(task.subject if spread == "url" else task.host, shards)
+
+
+@lru_cache(maxsize=16_384)  # most links of a page are on few hosts, and each is looked up several times
+def shard_of_host(name: str, shards: int) -> int:
+    """Return the shard of a host, or of any other name."""
+    return urls.shard_of_key(urls.key(name), shards)
 
 
 def extend(via: str, url: str) -> str:

@@ -6,15 +6,14 @@ Each query holds up the requests of the worker, so after one that took long ther
 from __future__ import annotations
 
 import heapq
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from crawler import settings as config
-from crawler.frontier.hosts import BUSY, RESTING, Queue
+from crawler.clock import Clock
+from crawler.frontier.hosts import Queue
 from crawler.frontier.table import Table
 from crawler.settings import Settings
 
@@ -36,15 +35,16 @@ class Round:
 class Survey:
     """What a worker reports of its hosts: from the last complete pass, or the first as far as it got."""
 
-    def __init__(self, table: Table, settings: Settings) -> None:
-        self._table, self._settings = table, settings
-        self.is_sought: Callable[[str], bool] = lambda host: False  # whether a host waits for its robots.txt
+    def __init__(
+        self, table: Table, settings: Settings, clock: Clock, is_sought: Callable[[str], bool] = lambda host: False
+    ) -> None:
+        """`is_sought` tells whether a host waits for its robots.txt."""
+        self._table, self._settings, self._clock, self._is_sought = table, settings, clock, is_sought
         self._hosts: dict[str, Any] = {}
         self._retries = 0
         self._last: Round | None = None
         self._round = Round()
         self._next_count = self._next_walk = 0.0
-        self._lock = threading.Lock()  # the flush and the heartbeat both report
 
     def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on."""
@@ -55,25 +55,21 @@ class Survey:
 
         `due` is the reason for those whose host is due; `afresh` queries now.
         """
-        with self._lock:
-            return self._facts(due, afresh)
-
-    def _facts(self, due: str, afresh: bool) -> dict[str, Any]:
-        if afresh or time.monotonic() >= self._next_count:
-            self._next_count = _run_rarely(self._count)
-        if afresh or time.monotonic() >= self._next_walk:
-            self._next_walk = _run_rarely(self._walk)
+        if afresh or self._clock.monotonic() >= self._next_count:
+            self._next_count = self._run_rarely(self._count)
+        if afresh or self._clock.monotonic() >= self._next_walk:
+            self._next_walk = self._run_rarely(self._walk)
         seen = self._last or self._round
         slowest = [(q.host, q.waiting, round(self._pace(q), 2), round(q.strain, 2)) for q in seen.slowest]
         return {**self._hosts, "slowest": slowest, "waiting_for": self._held(seen.held, due)}
 
     def _count(self) -> None:
-        self._hosts = {"hosts": self._table.hosts(), "busiest": self._table.busiest(HOSTS_NAMED)}
+        self._hosts = {"hosts": self._table.count_hosts(), "busiest": self._table.busiest(HOSTS_NAMED)}
         self._retries = self._table.retries()
 
     def _walk(self) -> None:
         """Count some more hosts; after the last one the next pass begins."""
-        now, seen = time.monotonic(), self._round
+        now, seen = self._clock.monotonic(), self._round
         found = self._table.queues(seen.after, HOSTS_AT_ONCE)
         queues = [queue for queue in found if queue.waiting]
         for queue in queues:
@@ -86,9 +82,9 @@ class Survey:
 
     def _reason(self, queue: Queue, now: float) -> str:
         """Return why the URLs of a host are waiting."""
-        if self.is_sought(queue.host):
+        if self._is_sought(queue.host):
             return "robots"
-        if queue.state == BUSY or (queue.state == RESTING and queue.due > now):
+        if queue.busy or queue.due > now:
             return "strain" if queue.strain else "delay"
         return TURN
 
@@ -107,9 +103,8 @@ class Survey:
         held = {"in_flight": in_flight, "retry": self._retries, **parts}
         return {reason: count for reason, count in held.items() if count}
 
-
-def _run_rarely(call: Callable[[], None]) -> float:
-    """Call it, and return when to do so again."""
-    began = time.monotonic()
-    call()
-    return began + PAUSE_FACTOR * (time.monotonic() - began)
+    def _run_rarely(self, call: Callable[[], None]) -> float:
+        """Call it, and return when to do so again."""
+        began = self._clock.monotonic()
+        call()
+        return began + PAUSE_FACTOR * (self._clock.monotonic() - began)

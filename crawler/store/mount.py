@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import sync
@@ -33,7 +34,15 @@ UNCOUNTED = 1 << 62
 FOLDER, LINK, FILE = "folder", "link", "file"
 PROBES, PROBE_BYTES = 16, 16 << 10  # files, and bytes in each, that show whether a few more pages fit
 
-Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # calls for each item, as an executor's map does
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
+class Io(Protocol):
+    """How an event loop makes a call that may block, because it touches a mount: in a thread, or in a simulation."""
+
+    async def __call__(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,8 @@ class Files:
         self.me = me
         self.durable = durable
         self.directories = DirectoryHandles(self.root)
+        # A process may have several clients under one name, and threads that write at the same time.
+        self._token, self._numbers = secrets.token_hex(4), count()
 
     def share_mode(self) -> None:
         """Give files that this process writes the permissions of the store's own folder.
@@ -338,6 +349,11 @@ class Files:
         with self._translated(""):
             return sync.one_call_syncs_all(self.root)
 
+    def has_latency(self) -> bool:
+        """Whether each file takes long to write, so that writing several at a time is worth its threads."""
+        with self._translated(""):
+            return not sync.is_local(self.root) or (self.durable and not self._syncs_at_once)
+
     def _sync_folder(self, folder: str) -> None:
         with self._translated(folder):
             try:
@@ -385,7 +401,7 @@ class Files:
             os.close(descriptor)
 
     def _new_name(self) -> str:
-        return f".{self.me}-{secrets.token_hex(4)}"
+        return f".{self.me}-{self._token}-{next(self._numbers):x}"
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

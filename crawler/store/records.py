@@ -11,7 +11,7 @@ from typing import Any
 
 from crawler.settings import Settings
 from crawler.web import urls
-from crawler.web.page import Fetched, Reading
+from crawler.web.page import Failure, Fetched, Reading
 
 MAX_DEPTH = 10**9  # links away from a seed: as many digits as a line of a batch can hold
 
@@ -35,6 +35,18 @@ def build_record(
         "capped": bool(reading and reading.capped),
         "robots": list(reading.robots) if reading else [],
         "links": list(links),
+    }
+
+
+def failure_record(name: str, failure: Failure, attempts: int, depth: int | None, when: float) -> dict[str, Any]:
+    """Return why a URL will not be requested again; `depth` is where it would be if it were."""
+    return {
+        "url": name,
+        "reason": failure.reason,
+        "detail": failure.detail,
+        "attempts": attempts,
+        "depth": depth,
+        "when": utc(when),
     }
 
 

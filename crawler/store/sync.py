@@ -13,14 +13,23 @@ from crawler.store.mountinfo import read_mounts
 # syncfs(2), and the file systems on which it is enough: on a network mount it does not reach the server's disk.
 SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
+LOCAL = SYNCED_AS_ONE | {"ext2", "btrfs", "zfs", "bcachefs", "overlay", "tmpfs"}
 
 
 def one_call_syncs_all(root: str) -> bool:
     """Whether one call syncs all that was written below a folder."""
+    return SYNC is not None and _kind(root) in SYNCED_AS_ONE
+
+
+def is_local(root: str) -> bool:
+    """Whether a folder is on a disk of this machine."""
+    return _kind(root) in LOCAL
+
+
+def _kind(root: str) -> str:
     device = os.stat(root).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    kind = next((mount.kind for mount in read_mounts() if mount.device == number), "")
-    return SYNC is not None and kind in SYNCED_AS_ONE
+    return next((mount.kind for mount in read_mounts() if mount.device == number), "")
 
 
 def sync_all(root: str) -> None:

@@ -16,8 +16,8 @@ from filelock import SoftFileLock, Timeout
 from crawler import settings as config
 from crawler.errors import Busy
 from crawler.settings import Settings
-from crawler.store.mount import Draft, Files
-from crawler.store.records import to_json, utc
+from crawler.store.mount import Files
+from crawler.store.records import failure_record, to_json, utc
 from crawler.store.store import FOLDERS, FORMAT, Robots, Store, check_store, fixed_settings, path_of, shard_name
 from crawler.web import urls
 from crawler.web.page import Failure
@@ -46,20 +46,9 @@ class StoreWriter(Store):
         """Write the record that makes a URL done: its html and the hand-over of its links must be on the disk."""
         self.files.put(path_of("links", url), record)
 
-    def draft_record(self, url: str, record: bytes) -> Draft:
-        """Write the same as a draft, to be published when those two are on the disk."""
-        return self.files.draft(path_of("links", url), record)
-
     def put_failure(self, url: str, failure: Failure, attempts: int, depth: int | None = None) -> None:
         """Write why a URL will not be requested again; `depth` is where it would be if it were."""
-        record = {
-            "url": url,
-            "reason": failure.reason,
-            "detail": failure.detail,
-            "attempts": attempts,
-            "depth": depth,
-            "when": utc(time.time()),
-        }
+        record = failure_record(url, failure, attempts, depth, time.time())
         self.files.put(path_of("errs", url), to_json(record))
 
     def drop_failure(self, url: str) -> bool:
@@ -69,7 +58,7 @@ class StoreWriter(Store):
     def put_robots(self, host: str, robots: Robots) -> None:
         """Write a host's robots.txt after a comment line that says when it was read."""
         head = f"# read {utc(robots.read)} status {robots.status}\n"
-        self.files.put(f"robots/{host}", head.encode() + robots.body)
+        self.files.put(f"robots/{host}", head.encode() + robots.body, later=True)
 
     def drop_robots(self, host: str) -> bool:
         """Remove a host's robots.txt, so that it is requested again; False if there is none."""

@@ -19,7 +19,7 @@ from crawler.fleet.control import ABANDONED
 from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.batches import Outbox
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
@@ -52,12 +52,11 @@ class Repair:
     def __init__(self, store: StoreWriter, settings: Settings) -> None:
         self.store, self.files, self.settings = store, store.files, settings
         self.lost = f"lost/{utc(time.time())}"
-        self._frontier = Frontier(store.files, settings)
+        self._outbox = Outbox(store.files, settings)
 
     def repair(self, problems: Sequence[Problem]) -> None:
         """Repair these problems."""
-        self._frontier.hand_over(task for problem in problems for task in problem.tasks)
-        self._frontier.flush()
+        self._outbox.send(task for problem in problems for task in problem.tasks)
         for problem in problems:
             self._repair(problem)
 

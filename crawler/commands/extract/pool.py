@@ -53,7 +53,7 @@ class Hand:
     def take(self, name: str, url: str) -> None:
         """Begin with a page. Call it after reading the file: a slow mount is not the page's fault."""
         self._numbers[self._row] = -1
-        self._scoreboard.set_in_flight(self._row, 0, f"{name} {url}")
+        self._scoreboard.set_in_flight(self._row, 0, f"{name} {url}".encode("ascii", "backslashreplace"))
 
     def at(self, number: int) -> None:
         """Begin with a column of the page."""
@@ -61,7 +61,7 @@ class Hand:
 
     def drop(self) -> None:
         """The page is done."""
-        self._scoreboard.set_in_flight(self._row, 0, "")
+        self._scoreboard.set_in_flight(self._row, 0, b"")
 
 
 def parts(names: Iterable[str]) -> Iterator[Part]:
@@ -148,7 +148,7 @@ class ReaderPool(Generic[Result]):
         row = next((row for row in range(self.count) if row not in self._readers), None)
         if row is None:
             return None
-        self.scoreboard.set_in_flight(row, 0, "")
+        self.scoreboard.set_in_flight(row, 0, b"")
         self._readers[row] = _Reader(self, row)
         return self._readers[row]
 

@@ -1,10 +1,54 @@
-"""How a worker's counts change: its rate over the last minute, and where they stood in the last hour."""
+"""What a worker counts: pages, failures and the like, its rate over the last minute, and the last hour by minutes."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from typing import Any
 
+from crawler.clock import Clock
+from crawler.crawl.scoreboard import Scoreboard
+from crawler.web import reasons
+
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS)
 MINUTE = 60.0
+
+
+class Counters:
+    """The counts of one worker, which the supervisor sees on the scoreboard."""
+
+    def __init__(self, scoreboard: Scoreboard, row: int, clock: Clock) -> None:
+        self._scoreboard, self._row, self._clock = scoreboard, row, clock
+        self._base = {name: scoreboard.get(row, name) for name in COUNTED}  # of workers that died in this row
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._rate, self._minutes = RecentRate(clock.monotonic()), Minutes(clock.monotonic())
+
+    def __getitem__(self, name: str) -> int:
+        return self._counts[name]
+
+    def add(self, name: str, more: int = 1) -> None:
+        """Add to a counter."""
+        self._counts[name] += more
+        self._scoreboard.set(self._row, name, self._base[name] + self._counts[name])
+
+    def add_failure(self, reason: str) -> None:
+        """Count a failure record."""
+        self._failures[reason] += 1
+        self.add(reasons.kind(reason))
+
+    def drop_failure(self, reason: str) -> None:
+        """Count a failure record that was removed, by its reason."""
+        self._failures[reason] -= 1
+
+    def facts(self, waiting: int) -> dict[str, Any]:
+        """Return the counts, the rate and the last hour, for `workers/`."""
+        now, pages = self._clock.monotonic(), self._counts["pages"]
+        return {
+            **{name: self._counts[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
+            "reasons": dict(self._failures),
+            "rate": self._rate.note(pages, now),
+            "minutes": self._minutes.note((pages, waiting), now),
+        }
 
 
 class RecentRate:

@@ -9,6 +9,7 @@ from crawler.web import reasons
 from crawler.web.page import Failure, Fetched
 
 STRAINED = frozenset({"http-429", "http-503", "timeout", "connect"})
+UNANSWERED = frozenset({"dns", "connect", "timeout", "tls"})
 MIN_BACKOFF = 0.1  # seconds that are doubled where there is no delay
 MAX_BACKOFF = 3600.0  # seconds
 RECOVERY = 0.25  # how much of a doubling one good response takes back
@@ -36,6 +37,11 @@ def next_pace(strain: float, response: Fetched | Failure, delay: float, now: flo
     if isinstance(response, Failure) and response.retry_after:
         wait = max(wait, response.retry_after)
     return Pace(strain, now + wait)
+
+
+def is_answer(response: Fetched | Failure) -> bool:
+    """Tell whether a host has answered at all, with whatever."""
+    return isinstance(response, Fetched) or response.reason not in UNANSWERED
 
 
 def _strain_of(response: Fetched | Failure) -> float:

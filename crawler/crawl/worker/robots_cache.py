@@ -9,27 +9,29 @@ is ever requested outside its own pace. The result is stored in robots/<host>, w
 
 from __future__ import annotations
 
-import random
-import secrets
-import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any, TypeVar
 
+from crawler.clock import Clock
 from crawler.crawl.worker import politeness
-from crawler.crawl.worker.desk import Desk
+from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.network import Requests
+from crawler.crawl.worker.pauses import Pauses
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task, count, extend, robots_task
-from crawler.settings import Settings, delay_for
+from crawler.settings import LiveSettings, delay_for
 from crawler.store.records import from_utc
 from crawler.store.store import Robots
+from crawler.store.writer import StoreWriter
 from crawler.web import reasons, urls
 from crawler.web.page import REDIRECTS, Failure, Fetched
 from crawler.web.robots import Rules
 
-MAX_CACHED = 2000  # hosts whose rules are kept in memory
+MAX_CACHED = 5000  # hosts whose rules are kept in memory
 MAX_CACHED_BYTES = 128 << 20  # that these rules may take
 MAX_PENDING = 50_000  # hosts whose robots.txt is being requested; one that is forgotten is requested again
 MAX_AGE = 24 * 3600.0  # seconds
@@ -75,194 +77,212 @@ class Step:
 class RobotsCache:
     """The rules of the hosts that a worker requests."""
 
-    def __init__(self, desk: Desk, seeds: Seeds, get: Callable[[str], Fetched | Failure]) -> None:
-        self.desk, self.store, self.frontier, self.seeds = desk, desk.store, desk.frontier, seeds
-        self._get = get  # requests a robots.txt
+    def __init__(
+        self,
+        store: StoreWriter,
+        frontier: Frontier,
+        seeds: Seeds,
+        requests: Requests,
+        flush: Flush,
+        pauses: Pauses,
+        settings: LiveSettings,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._store, self._frontier, self._seeds, self._requests = store, frontier, seeds, requests
+        self._flush, self._pauses, self._settings = flush, pauses, settings
+        self._clock, self._random = clock, random
         self._rules: OrderedDict[str, tuple[Rules | Down, float]] = OrderedDict()
         self._steps: OrderedDict[str, Step] = OrderedDict()
         self._weight = 0
         self._failed: OrderedDict[str, int] = OrderedDict()  # failed requests for a host's robots.txt
-        self._lock = threading.Lock()
 
-    @property
-    def settings(self) -> Settings:
-        """The current settings."""
-        return self.desk.settings
-
-    def of(self, task: Task) -> Rules | Down | None:
+    async def of(self, task: Task, host: Host) -> Rules | Down | None:
         """Return the rules for a URL's host; None if its robots.txt must be requested first."""
-        if not self.settings.robots:
+        if not self._settings.now.robots:
             return ALLOW_ALL
-        host = task.host
-        with self._lock:
-            rules, read = self._rules.get(host, (None, 0.0))
-            is_pending = host in self._steps
-        if rules is not None and time.time() - read <= MAX_AGE:
+        rules, read = self._rules.get(host.name, (None, 0.0))
+        if rules is not None and self._clock.time() - read <= MAX_AGE:
             return rules
-        return None if is_pending else self._look_up(task, host)
+        if host.name in self._steps or self._is_new(host):
+            return None
+        return await self._look_up(task, host.name)
 
-    def _look_up(self, task: Task, host: str) -> Rules | Down | None:
-        stored = self._stored(host)
+    def _is_new(self, host: Host) -> bool:
+        """Whether nobody can have stored a host's robots.txt yet: it was never requested, and is ours alone."""
+        was_requested = host.pace is not None or host.past or host.name in self._rules
+        return self._settings.now.spread == "host" and not was_requested
+
+    async def _look_up(self, task: Task, host: str) -> Rules | Down | None:
+        stored = await self._stored(host)
         return self._cache(task, host, stored) if stored else None
 
-    def _stored(self, host: str) -> Robots | None:
+    async def _stored(self, host: str) -> Robots | None:
         """Return a host's robots.txt from the store, if it is not too old."""
-        stored = self.desk.retry_until_store_answers(self.store.robots, host)
-        if stored is None or stored.status in REDIRECTS or time.time() - stored.read > MAX_AGE:
+        stored = await self._read_stored(host)
+        if stored is None or stored.status in REDIRECTS or self._clock.time() - stored.read > MAX_AGE:
             return None
         return stored
 
-    def known(self, host: str) -> Rules | Down | None:
+    async def _read_stored(self, host: str) -> Robots | None:
+        return self._flush.queued_robots(host) or await self._pauses.until_store_answers(self._store.robots, host)
+
+    async def known(self, host: str) -> Rules | Down | None:
         """Return a host's rules from memory or the store, without a request."""
-        with self._lock:
-            rules = self._rules.get(host, (None, 0.0))[0]
-        stored = self._stored(host) if rules is None and self.settings.robots else None
-        return self._read(f"http://{host}/", stored) if stored else rules
+        rules = self._rules.get(host, (None, 0.0))[0]
+        if rules is not None or not self._settings.now.robots:
+            return rules
+        stored = await self._stored(host)
+        return self._read(f"http://{host}/", stored) if stored else None
+
+    def delay(self, host: str) -> float:
+        """Return the delay that the rules in memory want; 0 if they want none, or are not there."""
+        rules = self._rules.get(host, (None, 0.0))[0]
+        return rules.delay if rules else 0.0
 
     def is_pending(self, host: str) -> bool:
         """Whether a host's robots.txt was requested and is not there yet."""
         return host in self._steps or host in self._failed
 
-    def request(self, task: Task) -> Fetched | Failure | float:
+    async def request(self, task: Task, host: Host) -> Fetched | Failure | float:
         """Request robots.txt, or its redirect target, in a URL's turn; or return seconds to wait for a robots task.
 
         A failure is the URL's failure too, unless an old copy of robots.txt can be used.
         """
-        host = task.host
+        name = host.name
         home = urls.normalize("/robots.txt", task.url) or task.url
-        with self._lock:
-            step = self._steps.get(host, Step(home))
+        step = self._steps.get(name, Step(home))
         if step.sent:
-            rules = self._look_up(task, host)
-            wait = delay_for(self.settings, host, rules.delay) if rules else step.wait(time.monotonic())
+            rules = await self._look_up(task, name)
+            settings = self._settings.now
+            wait = delay_for(settings, name, rules.delay) if rules else step.wait(self._clock.monotonic())
             if rules or wait:
                 return wait
-        response = self._get(home if step.sent else step.url)
+        response = await self._requests.get_robots(home if step.sent else step.url, task, host)
         if isinstance(response, Fetched) and response.location is not None:
             step = replace(step, url=response.url, via=extend(step.via, response.url))
-            return self._redirect(task, host, step, response)
-        return self._put(task, host, response)
+            return await self._redirect(task, name, step, response)
+        return await self._put(task, name, response)
 
-    def _redirect(self, task: Task, host: str, step: Step, response: Fetched) -> Fetched | Failure:
+    async def _redirect(self, task: Task, host: str, step: Step, response: Fetched) -> Fetched | Failure:
         """Follow a redirect: on the same host in its next turn, on another host by a robots task."""
         target = _target(response.location or "", step.url, host)
         if target is None or count(step.via) > MAX_REDIRECTS:
-            return self._put(task, host, Fetched(response.url, 404))  # as if there were no robots.txt
-        self.note_request(host, response.status)
+            return await self._put(task, host, Fetched(response.url, 404))  # as if there were no robots.txt
+        await self.note_request(host, response.status)
         if urls.host(target) == host:
             self._note(self._steps, host, Step(target, step.via))
         else:
-            self.frontier.hand_over([self._robots_task(task, target, host, step.via)])
-            self._note(self._steps, host, replace(step, via="", sent=time.monotonic()))
+            self._frontier.hand_over([self._robots_task(task, target, host, step.via)])
+            self._note(self._steps, host, replace(step, via="", sent=self._clock.monotonic()))
         return response
 
-    def note_request(self, host: str, status: int = 302) -> None:
+    async def note_request(self, host: str, status: int = 302) -> None:
         """Leave a note for the next owner of this host that it was requested, although there are no rules yet."""
-        if self.desk.retry_until_store_answers(self.store.robots, host) is None:
-            self.desk.retry_until_store_answers(self.store.put_robots, host, Robots(time.time(), status, b""))
+        if await self._read_stored(host) is None:
+            self._flush.put_robots(host, Robots(self._clock.time(), status, b""))
 
     def _robots_task(self, task: Task, target: str, host: str, via: str) -> Task:
-        return robots_task(target, host, secrets.token_hex(4), task.depth, via)
+        return robots_task(target, host, f"{self._random.getrandbits(32):08x}", task.depth, via)
 
-    def deliver(self, task: Task, response: Fetched | Failure) -> None:
+    async def deliver(self, task: Task, response: Fetched | Failure) -> None:
         """Store the result of a robots task for the other host; or follow one more redirect."""
         host = task.robots_host
         location = response.location if isinstance(response, Fetched) else None
         target = _target(location, task.url, host) if location else None
         if target and task.hops < MAX_REDIRECTS:
-            self.frontier.hand_over([self._robots_task(task, target, host, extend(task.via, task.url))])
+            self._frontier.hand_over([self._robots_task(task, target, host, extend(task.via, task.url))])
         else:
             found = Fetched(task.url, 404) if location else _without_rules(response)
-            self.desk.retry_until_store_answers(self.store.put_robots, host, self._found(host, found))
+            # At once: the task is done when its result is in the store.
+            await self._pauses.until_store_answers(self._store.put_robots, host, await self._found(host, found))
 
-    def _found(self, host: str, found: Fetched | Failure) -> Robots:
+    async def _found(self, host: str, found: Fetched | Failure) -> Robots:
         if isinstance(found, Fetched):
-            return Robots(time.time(), found.status, found.body)
-        return self._old_copy(host) or Robots(time.time(), UNREACHABLE, b"")
+            return Robots(self._clock.time(), found.status, found.body)
+        return await self._old_copy(host) or Robots(self._clock.time(), UNREACHABLE, b"")
 
-    def is_delivered(self, task: Task) -> bool:
+    async def is_delivered(self, task: Task) -> bool:
         """Whether the result of a robots task is there: a second task for the same file may have brought it."""
-        return self._stored(task.robots_host) is not None
+        return await self._stored(task.robots_host) is not None
 
-    def _put(self, task: Task, host: str, response: Fetched | Failure) -> Fetched | Failure:
+    async def _put(self, task: Task, host: str, response: Fetched | Failure) -> Fetched | Failure:
         found = _without_rules(response)
         if isinstance(found, Failure):
-            return self._no_response(task, host, found)
-        robots = Robots(time.time(), found.status, found.body)
-        self.desk.retry_until_store_answers(self.store.put_robots, host, robots)
+            return await self._no_response(task, host, found)
+        robots = Robots(self._clock.time(), found.status, found.body)
+        self._flush.put_robots(host, robots)
         self._cache(task, host, robots)
         return found
 
-    def _no_response(self, task: Task, host: str, response: Failure) -> Failure:
+    async def _no_response(self, task: Task, host: str, response: Failure) -> Failure:
         """Retry as often as a URL; after that, the host's other URLs fail without a request.
 
         The host rests between the retries: else each of its URLs would retry at once, and all would soon fail.
         """
         failure = Failure(task.url, response.reason, f"{DETAIL} {response.detail}", response.retry_after)
-        old = self._old_copy(host)
+        old = await self._old_copy(host)
         if old:
             self._cache(task, host, old)
             return failure
-        with self._lock:
-            tries = self._failed.get(host, 0) + 1
+        tries = self._failed.get(host, 0) + 1
         self._note(self._failed, host, tries)
-        if tries > self.settings.retries or not reasons.look_up(response.reason).retry:
-            self._note_rules(host, Down(failure), time.time())
+        settings = self._settings.now
+        if tries > settings.retries or not reasons.look_up(response.reason).retry:
+            self._note_rules(host, Down(failure), self._clock.time())
             return failure
-        wait = politeness.retry_after(tries - 1, self.settings.retry_delay, response.retry_after, random.random())
+        dice = self._random.random()
+        wait = politeness.retry_after(tries - 1, settings.retry_delay, response.retry_after, dice)
         return replace(failure, retry_after=wait)
 
-    def _old_copy(self, host: str) -> Robots | None:
+    async def _old_copy(self, host: str) -> Robots | None:
         """Return the stored robots.txt, to be used for an hour when no newer one can be fetched."""
-        old = self.desk.retry_until_store_answers(self.store.robots, host)
+        old = await self._read_stored(host)
         has_rules = old is not None and old.status < 500 and old.status not in REDIRECTS
-        return replace(old, read=time.time() - MAX_AGE + HOUR) if old and has_rules else None
+        return replace(old, read=self._clock.time() - MAX_AGE + HOUR) if old and has_rules else None
 
-    def reconsider(self, host: str, failure: dict[str, Any]) -> None:
+    async def reconsider(self, host: str, failure: dict[str, Any]) -> None:
         """Forget the robots.txt, or the lack of one, that caused a failure record whose URL is retried."""
         if failure.get("reason") != "robots" and not str(failure.get("detail")).startswith(DETAIL):
             return
         until = from_utc(str(failure.get("when"))) + 1.0  # the record has whole seconds
-        with self._lock:
-            rules, read = self._rules.get(host, (None, 0.0))
-            if rules is not None and read < until:
-                del self._rules[host]
-                self._weight -= rules.weight
-                self._failed.pop(host, None)
-        stored = self.desk.retry_until_store_answers(self.store.robots, host)
+        rules, read = self._rules.get(host, (None, 0.0))
+        if rules is not None and read < until:
+            del self._rules[host]
+            self._weight -= rules.weight
+            self._failed.pop(host, None)
+        stored = await self._read_stored(host)
         if stored and stored.read < until:
-            self.desk.retry_until_store_answers(self.store.drop_robots, host)
+            await self._pauses.until_store_answers(self._store.drop_robots, host)
 
     def _cache(self, task: Task, host: str, robots: Robots) -> Rules | Down:
         """Cache a host's rules and hand over its sitemaps, each time: a kill may have lost them."""
         rules = self._read(task.url, robots)
         if isinstance(rules, Rules):
-            self.frontier.hand_over(self.seeds.sitemaps(rules.sitemaps, host, task.depth + 1))
-        with self._lock:
-            self._failed.pop(host, None)
-            self._steps.pop(host, None)
+            self._frontier.hand_over(self._seeds.sitemaps(rules.sitemaps, host, task.depth + 1))
+        self._failed.pop(host, None)
+        self._steps.pop(host, None)
         self._note_rules(host, rules, robots.read)
         return rules
 
     def _read(self, url: str, robots: Robots) -> Rules | Down:
         if robots.status >= 500:
             return Down(Failure(url, f"http-{robots.status}", f"{DETAIL} on another host"))
-        return Rules(robots.body, self.settings.user_agent)
+        return Rules(robots.body, self._settings.now.user_agent)
 
     def _note_rules(self, host: str, rules: Rules | Down, read: float) -> None:
-        with self._lock:
-            old = self._rules.pop(host, None)
-            self._rules[host] = rules, read
-            self._weight += rules.weight - (old[0].weight if old else 0)
-            while len(self._rules) > MAX_CACHED or (self._weight > MAX_CACHED_BYTES and len(self._rules) > 1):
-                self._weight -= self._rules.popitem(last=False)[1][0].weight
+        old = self._rules.pop(host, None)
+        self._rules[host] = rules, read
+        self._weight += rules.weight - (old[0].weight if old else 0)
+        while len(self._rules) > MAX_CACHED or (self._weight > MAX_CACHED_BYTES and len(self._rules) > 1):
+            self._weight -= self._rules.popitem(last=False)[1][0].weight
 
-    def _note(self, notes: OrderedDict[str, Noted], host: str, noted: Noted) -> None:
-        with self._lock:
-            notes[host] = noted
-            notes.move_to_end(host)
-            if len(notes) > MAX_PENDING:
-                notes.popitem(last=False)
+    @staticmethod
+    def _note(notes: OrderedDict[str, Noted], host: str, noted: Noted) -> None:
+        notes[host] = noted
+        notes.move_to_end(host)
+        if len(notes) > MAX_PENDING:
+            notes.popitem(last=False)
 
 
 def _target(location: str, base: str, host: str) -> str | None:

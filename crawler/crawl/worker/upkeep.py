@@ -1,22 +1,38 @@
-"""A worker's upkeep: flushes, inboxes, heartbeat, its share of the shards, and when to end."""
+"""A worker's upkeep: flushes, inboxes, its share of the shards, tidying, and when to end.
+
+One coroutine runs the rounds, so what changes the frontier's folders happens one thing after the other, while visits go
+on between the steps.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import threading
-import time
+import platform
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+from crawler.clock import Clock
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import OPERATOR_STOP, SPACE, Scoreboard
-from crawler.crawl.worker import pauses
-from crawler.crawl.worker.desk import LIMIT, MARKED_DEAD, OVER, STOPPED, STORE_RETRY_INTERVAL, Desk, Stopped
-from crawler.crawl.worker.pauses import Pause
+from crawler.crawl.scoreboard import OPERATOR_STOP, Scoreboard
+from crawler.crawl.worker.counters import Counters
+from crawler.crawl.worker.ending import LIMIT, MARKED_DEAD, OVER, STOPPED, Ending, Stopped
+from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.in_flight import InFlight
+from crawler.crawl.worker.limit import PageLimit
+from crawler.crawl.worker.pauses import Pauses
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.control import PAUSE, STOP
-from crawler.fleet.heartbeats import ALL, read_counters
+from crawler.fleet.heartbeats import ALL
+from crawler.fleet.shards import Shards
+from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
-from crawler.settings import Settings, parse
+from crawler.frontier.waiting import PAUSE as OPERATOR_PAUSE
+from crawler.frontier.waiting import TURN, Survey
+from crawler.settings import LiveSettings, Settings, parse
+from crawler.store.mount import Io
+from crawler.store.records import utc
 from crawler.store.writer import StoreWriter
 
 FLUSH_INTERVAL = 1.0  # seconds that a page waits to be flushed with others while all workers are busy
@@ -26,281 +42,299 @@ ROUND_INTERVAL = 0.02  # seconds
 FULL_POLL_EVERY = 4  # polls of our first inbox for one of all inboxes
 TIDY_INTERVAL = 5.0  # seconds
 STOP_TIMEOUT = 5.0  # seconds that a stopping worker waits for a store that is away or full
+FEW = 32  # waiting tasks: with fewer, batches from this machine are looked for at once
 
 
-class Upkeep(Desk):
-    """A Desk and its background work: one thread runs the rounds, another the heartbeat."""
+class Upkeep:
+    """The background work of a worker."""
 
     def __init__(
-        self, store: StoreWriter, settings: Settings, seeds: Seeds, scoreboard: Scoreboard, row: int, machine: str
+        self,
+        store: StoreWriter,
+        frontier: Frontier,
+        seeds: Seeds,
+        shards: Shards,
+        flush: Flush,
+        in_flight: InFlight,
+        pauses: Pauses,
+        counters: Counters,
+        limit: PageLimit,
+        survey: Survey,
+        ending: Ending,
+        settings: LiveSettings,
+        scoreboard: Scoreboard,
+        row: int,
+        machine: str,
+        clock: Clock,
+        io: Io,
+        check_cpu: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(store, settings, seeds, scoreboard, row, machine)
+        """`check_cpu` moves this process off a contended core."""
+        self._store, self._files, self._frontier, self._table = store, store.files, frontier, frontier.table
+        self._seeds, self._shards, self._flush, self._in_flight = seeds, shards, flush, in_flight
+        self._pauses, self._counters, self._limit, self._survey = pauses, counters, limit, survey
+        self._ending, self._settings, self._clock, self._io = ending, settings, clock, io
+        self._scoreboard, self._row, self._machine, self._check_cpu = scoreboard, row, machine, check_cpu
         self._releasing: set[int] = set()
-        self._polled = self._neighbours_polled = self._next_space_check = 0.0
-        self._sent_seen = 0
-        self._next_tidy = time.monotonic() + TIDY_INTERVAL
-        self._polls = 0
+        self._polled = self._neighbours_polled = 0.0
+        self._next_tidy = clock.monotonic() + TIDY_INTERVAL
+        self._sent_seen = self._polls = 0
         self._polled_idle_at, self._polled_all = -1, False  # heartbeat of the last idle poll; was it of all inboxes
         self._parent = os.getppid()
         self._edition = 0  # of the settings that the supervisor publishes
+        self._born = clock.time()
+        self._unflushed_since = 0.0
 
     # ---- the rounds
 
-    def run(self) -> None:
-        """Run until the end of this worker, then hand everything back."""
+    async def begin(self) -> bool:
+        """Read the seeds, show the first heartbeat and look for orders; False if the worker is to end at once."""
+        call = self._pauses.until_store_answers
         try:
-            self.retry_until_store_answers(self.seeds.refresh)
-            self.retry_until_store_answers(self._count_elsewhere)
-            self.retry_until_store_answers(self.shards.beat, self.counters(), "")
-            self._obey_operator()
-            self.retry_until_store_answers(self._check_space)
+            await call(self._seeds.refresh)
+            await call(self._limit.count_elsewhere)
+            await call(self._shards.beat, self.report()[0], "")
+            self.obey_operator()
+            await self._check_space()
         except Stopped:
-            self.closed = True
-            return
-        heartbeat = threading.Thread(target=self._heartbeat, daemon=True, name="heartbeat")
-        heartbeat.start()
-        while not self._may_leave():
-            if self.fault:
-                raise self.fault
-            try:
-                self._round()
-            except (StoreAway, DiskFull) as error:
-                self._pause_for(error)
-            except StoreError as error:
-                self.fail(error)
-        self.closed = True
-        heartbeat.join(self.settings.dead_after)
-        if self.outcome != MARKED_DEAD:
-            self._leave()
+            self._ending.closed = True
+            self._ending.end(STOPPED)
+            return False
+        return True
 
-    def _round(self) -> None:
+    async def _check_space(self) -> None:
+        with suppress(StoreAway, DiskFull):  # the rounds will meet it again
+            await self._pauses.check_space()
+
+    async def run(self) -> None:
+        """Run rounds until this worker ends; then nothing is in flight, unless the store does not recover."""
+        while not self._may_leave():
+            if self._in_flight.fault:
+                raise self._in_flight.fault
+            try:
+                await self._round()
+            except (StoreAway, DiskFull) as error:
+                await self._pauses.wait_after(error)
+            except StoreError as error:
+                self._ending.fail(error)
+            self._in_flight.fill_soon()
+
+    async def _round(self) -> None:
         if os.getppid() != self._parent:
             os._exit(1)  # the supervisor is gone, and the kernel has not killed us
-        if self.scoreboard.edition != self._edition:
-            self._apply_settings()
-        self._flush_if_due()
-        now = time.monotonic()
-        if now - self._polled > self._poll_interval() and not self.outcome:
-            self._poll()
-            self._polled = time.monotonic()
-        self._poll_neighbours(now)
-        self.frontier.read_on()
+        if self._scoreboard.edition != self._edition:
+            await self._apply_settings()
+        await self._flush_if_due()
+        now = self._clock.monotonic()
+        if now - self._polled > self._poll_interval() and not self._ending.outcome:
+            await self._poll()
+            self._polled = self._clock.monotonic()
+        await self._poll_neighbours(now)
+        await self._frontier.read_on()
         if now >= self._next_tidy:
-            done = self._tidy()
-            self._next_tidy = time.monotonic() + TIDY_INTERVAL if done else 0.0
-        self._end_pauses()
-        self._full.wait(ROUND_INTERVAL)
+            done = await self._tidy()
+            self._next_tidy = self._clock.monotonic() + TIDY_INTERVAL if done else 0.0
+        await self._pauses.check_space()
+        await self._pauses.end_those_over()
+        self._in_flight.fill_soon()
+        await asyncio.sleep(ROUND_INTERVAL)
 
-    def _apply_settings(self) -> None:
+    async def _apply_settings(self) -> None:
         """Apply the settings that the supervisor publishes after an edit of crawl.yaml."""
-        published = self.scoreboard.published_settings()
+        published = self._scoreboard.published_settings()
         if published is None:
             return
         edition, text = published
-        self.settings = Settings(**parse(text, "crawl.yaml"))
-        self.seeds.adopt(self.settings)
-        self.frontier.adopt(self.settings)
-        self.survey.adopt(self.settings)
-        self._count_elsewhere()
+        self._settings.now = Settings(**parse(text, "crawl.yaml"))
+        self._seeds.adopt(self._settings.now)
+        self._frontier.adopt(self._settings.now)
+        self._survey.adopt(self._settings.now)
+        await self._io(self._limit.count_elsewhere)
         self._edition = edition
 
     def _poll_interval(self) -> float:
         """Return the seconds between polls; idle workers poll more often when all are idle, because the end is near."""
-        if not self._is_idle():
-            return self.settings.heartbeat
-        return END_INTERVAL if self._near_the_end() else self.settings.heartbeat
+        heartbeat = self._settings.now.heartbeat
+        return END_INTERVAL if self.is_idle() and self._near_the_end() else heartbeat
 
-    def _poll_neighbours(self, now: float) -> None:
+    async def _poll_neighbours(self, now: float) -> None:
         """If few tasks wait, read our inbox at once after another worker of this machine has handed tasks over."""
-        sent = self.scoreboard.total("sent") - self.scoreboard.get(self.row, "sent")
-        is_due = now - self._neighbours_polled > IDLE_FLUSH_INTERVAL and not self.outcome
-        if sent != self._sent_seen and is_due and self.table.waiting < 2 * self.threads:
+        sent = self._scoreboard.total("sent") - self._scoreboard.get(self._row, "sent")
+        is_due = now - self._neighbours_polled > IDLE_FLUSH_INTERVAL and not self._ending.outcome
+        if sent != self._sent_seen and is_due and self._table.waiting - self._table.taken < FEW:
             self._sent_seen, self._neighbours_polled = sent, now
-            self.frontier.read_inboxes(sorted(self.frontier.owned)[:1], fresh=True)
+            await self._frontier.read_inboxes(sorted(self._frontier.owned)[:1], fresh=True)
 
-    def _flush_if_due(self) -> None:
-        interval = IDLE_FLUSH_INTERVAL if self.shards.any_idle() else FLUSH_INTERVAL
-        old = time.monotonic() - self._first_done > interval
-        # If nothing else waits, the links of these pages may be all there is to do.
-        last = bool(self._done) and self.table.waiting <= len(self._done)
-        if self._full.is_set() or last or self.outcome or self.scoreboard.draining or (old and self._is_unflushed()):
-            self.flush()
+    async def _flush_if_due(self) -> None:
+        if not self._flush.is_unflushed:
+            return
+        now = self._clock.monotonic()
+        self._unflushed_since = self._unflushed_since or now
+        is_old = now - self._unflushed_since > (IDLE_FLUSH_INTERVAL if self._shards.any_idle() else FLUSH_INTERVAL)
+        # If nothing else waits, what these pages link to may be all there is to do.
+        is_all = self._table.waiting <= self._flush.count
+        if self._flush.has_group or is_old or is_all or self._ending.draining:
+            await self.flush()
 
-    def _poll(self) -> None:
+    async def flush(self) -> None:
+        """Flush, and tell the other workers of this machine."""
+        had_results = self._flush.count > 0
+        self._unflushed_since = 0.0
+        await self._flush.flush()
+        self._scoreboard.set(self._row, "sent", self._frontier.sent)
+        if had_results:
+            counters, _ = self.report()
+            await self._io(self._shards.local_lock.note, counters)
+        self._in_flight.fill_soon()
+
+    async def _poll(self) -> None:
         """Read the inboxes, and take or release shards."""
-        beat = self.shards.heartbeat.beat
-        idle = self._is_idle()
-        thorough = idle and self.shards.all_idle()
-        self._read_inboxes(idle, thorough)
-        self._balance()
-        if idle and self._is_idle():
+        beat = self._shards.heartbeat.beat
+        idle = self.is_idle()
+        thorough = idle and self._shards.all_idle()
+        await self._read_inboxes(idle, thorough)
+        await self._balance()
+        if idle and self.is_idle():
             self._polled_idle_at, self._polled_all = beat, thorough
 
-    def _read_inboxes(self, idle: bool, thorough: bool) -> None:
+    async def _read_inboxes(self, idle: bool, thorough: bool) -> None:
         """Read our first shard's inbox, which others write to; the rest only now and then.
 
         When all workers are idle, each poll reads all of them, because it decides whether the crawl is over.
         """
         self._polls += 1
-        shards = sorted(self.frontier.owned)
-        self.frontier.read_inboxes(shards[:1], fresh=True)
+        shards = sorted(self._frontier.owned)
+        await self._frontier.read_inboxes(shards[:1], fresh=True)
         if thorough or self._polls % FULL_POLL_EVERY == 0:
-            self.frontier.read_inboxes(shards[1:], fresh=idle)
+            await self._frontier.read_inboxes(shards[1:], fresh=idle)
 
-    def _balance(self) -> None:
-        gained, unwanted = self.shards.balance(self.frontier.owned | self._releasing)
+    async def _balance(self) -> None:
+        gained, unwanted = await self._io(self._shards.balance, self._frontier.owned | self._releasing)
         if gained:
-            self._acquire(gained)
+            await self._acquire(gained)
         new = set(unwanted) - self._releasing
-        self.frontier.hold(new)
+        self._frontier.hold(new)
         self._releasing |= new
-        self.frontier.inboxes = self.shards.inboxes
+        self._frontier.inboxes = self._shards.inboxes
         if gained or new:
-            log.info("shards: %d, +%d -%d", len(self.frontier.owned), len(gained), len(new))
-        self._release({shard for shard in self._releasing if not self.table.in_flight(shard)})
+            log.info("shards: %d, +%d -%d", len(self._frontier.owned), len(gained), len(new))
+        await self._release({shard for shard in self._releasing if not self._table.in_flight(shard)})
 
-    def _acquire(self, gained: dict[int, bool]) -> None:
+    async def _acquire(self, gained: dict[int, bool]) -> None:
         """Own these shards; hosts that others have requested are known before any of their URLs can be taken."""
         inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
-        self.frontier.own(gained, inherited, self.store.past())
+        past = await self._io(lambda: list(self._store.past()))
+        await self._frontier.own(gained, inherited, past)
         if inherited:
             self._next_tidy = 0.0  # write what we inherited to batches of our own at once
 
-    def _release(self, shards: set[int]) -> None:
+    async def _release(self, shards: set[int]) -> None:
         if not shards:
             return
-        self.flush()
-        self._update_depths()
-        self.sync_records()
-        self.frontier.disown(shards, shards - self.shards.own_still(shards))
+        await self.flush()
+        await self._flush.sync_records()
+        lost = shards - await self._io(self._shards.own_still, shards)
+        await self._frontier.disown(shards, lost)
         for shard in shards:
-            self.shards.release(shard)
+            await self._io(self._shards.release, shard)
         self._releasing -= shards
 
-    def _tidy(self) -> bool:
+    async def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to read first."""
-        self.check_cpu()
-        self.files.directories.close_kept()  # regularly: a user may have moved a folder that we keep open
-        self.sync_records()
-        self._count_elsewhere()
-        return all(map(self.frontier.tidy, list(self.frontier.owned)))
+        self._check_cpu()
+        self._files.directories.close_kept()  # regularly: a user may have moved a folder that we keep open
+        await self._flush.sync_records()
+        await self._io(self._limit.count_elsewhere)
+        return all([await self._frontier.tidy(shard) for shard in list(self._frontier.owned)])
 
-    def _count_elsewhere(self) -> None:
-        """With max_pages, count the pages of other machines and of earlier runs too."""
-        if self.settings.max_pages is not None:
-            found = read_counters(self.files)
-            self._elsewhere = sum(worker.get("pages", 0) for worker in found if worker.get("machine") != self.machine)
+    # ---- for the heartbeat, which calls `beat_interval` and `obey_operator` from its own thread
 
-    # ---- the heartbeat
-
-    def _heartbeat(self) -> None:
-        last = time.monotonic()
-        while not self.closed:
-            if time.monotonic() - last < self._beat_interval():
-                time.sleep(ROUND_INTERVAL)
-                continue
-            last = time.monotonic()
-            try:
-                self._beat()
-                self._check_space()
-            except (StoreAway, DiskFull) as error:
-                log.debug("heartbeat not written: %s", error)
-            except StoreError as error:
-                self.fail(error)
-            except Exception:  # noqa: BLE001 - without a heartbeat, this worker would neither work nor end
-                log.exception("bug in the crawler: the heartbeat failed", extra={"event": "fault"})
-
-    def _beat_interval(self) -> float:
+    def beat_interval(self) -> float:
         """Return the seconds between heartbeats; one that says idle also says that we polled since the last one."""
-        if self.paused:
-            return self.settings.heartbeat
-        if self._polled_idle_at != self.shards.heartbeat.beat:
-            return max(self.settings.heartbeat, self.settings.dead_after / 4 if self._is_idle() else 0.0)
-        return END_INTERVAL if self._near_the_end() else self.settings.heartbeat
+        settings = self._settings.now
+        if self._in_flight.paused:
+            return settings.heartbeat
+        if self._polled_idle_at != self._shards.heartbeat.beat:
+            return max(settings.heartbeat, settings.dead_after / 4 if self.is_idle() else 0.0)
+        return END_INTERVAL if self._near_the_end() else settings.heartbeat
+
+    def obey_operator(self) -> bool:
+        """Pause or stop if an operator says so; their orders are names among the heartbeats (see `fleet.control`)."""
+        self._in_flight.paused = PAUSE in self._shards.orders
+        self._scoreboard.set(self._row, "paused", int(self._in_flight.paused))
+        if self._machine + STOP in self._shards.orders:
+            self._scoreboard.drain(OPERATOR_STOP)
+        return self._in_flight.paused
+
+    def report(self, afresh: bool = False) -> tuple[dict[str, Any], str]:
+        """Return this worker's counters for `workers/`, and the mark of its heartbeat if it is idle."""
+        arrivals = self._table.arrivals
+        is_idle = self._polled_idle_at == self._shards.heartbeat.beat and self.is_idle()
+        mark = f"{arrivals}{ALL if self._polled_all else ''}" if is_idle else ""
+        return self._facts(afresh), mark
+
+    def _facts(self, afresh: bool) -> dict[str, Any]:
+        due = next(iter(self._pauses.kinds), OPERATOR_PAUSE if self._in_flight.paused else TURN)
+        survey = self._survey.facts(due, afresh)
+        self._scoreboard.set(self._row, "waiting", self._table.waiting)
+        self._scoreboard.set(self._row, "hosts", survey["hosts"])
+        return {
+            "id": self._files.me,
+            "machine": self._machine,
+            "name": platform.node(),
+            "pid": os.getpid(),
+            "started": utc(self._born),
+            "when": utc(self._clock.time()),
+            **self._counters.facts(self._table.waiting),
+            "waiting": self._table.waiting,
+            "in_flight": self._table.taken,
+            "skipped": self._table.skipped,
+            "traps": dict(self._seeds.skipped),
+            "shards": len(self._frontier.owned),
+            "blocked": self._pauses.reasons,
+            "ignored_settings": self._scoreboard.ignored_settings,
+            **survey,
+        }
+
+    def is_idle(self) -> bool:
+        """Whether nothing is unread, waiting, in flight, queued or unflushed."""
+        return not (self._frontier.unread or self._table.waiting or self._releasing or self._flush.is_unflushed)
 
     def _near_the_end(self) -> bool:
         """Whether our next heartbeat is the first to say idle, or all workers are idle."""
-        if self.paused:
+        if self._in_flight.paused:
             return False
-        return not self.shards.heartbeat.idle or self.shards.all_idle() or self._is_all_done_here()
+        return not self._shards.heartbeat.idle or self._shards.all_idle() or self._is_all_done_here()
 
     def _is_all_done_here(self) -> bool:
         """Whether nothing waits on this machine and no other runs: then no heartbeat of others is needed."""
-        return self.shards.count_alive() == self.scoreboard.workers and not self.scoreboard.total("waiting")
+        return self._shards.count_alive() == self._scoreboard.workers and not self._scoreboard.total("waiting")
 
-    def _beat(self) -> None:
-        arrivals = self.table.arrivals  # before the idle check: tasks that arrive after it must not count as done
-        is_idle = self._polled_idle_at == self.shards.heartbeat.beat and self._is_idle()
-        mark = f"{arrivals}{ALL if self._polled_all else ''}" if is_idle else ""
-        if not self.shards.beat(self.counters(), mark):
-            log.warning("this worker showed no heartbeat for too long and was declared dead; restarting it")
-            self.outcome = MARKED_DEAD
-            return
-        self._obey_operator()
-        if is_idle and not self.paused and (self.shards.all_is_done() or self.shards.others_proved_the_end()):
-            self.outcome = self.outcome or OVER
-
-    def _obey_operator(self) -> None:
-        """Pause or stop if an operator says so; their commands are names among the heartbeats (see `fleet.control`)."""
-        self.paused = PAUSE in self.shards.orders
-        self.scoreboard.set(self.row, "paused", int(self.paused))
-        if self.machine + STOP in self.shards.orders:
-            self.scoreboard.drain(OPERATOR_STOP)
-
-    def _is_idle(self) -> bool:
-        """Nothing unread, waiting, in flight, queued or unflushed."""
-        return not (self.frontier.unread or self.table.waiting or self._releasing or self._is_unflushed())
-
-    def _is_unflushed(self) -> bool:
-        return bool(self._done or self.frontier.queued or self.table.nearer)
-
-    # ---- pauses and the end
-
-    def _check_space(self) -> None:
-        """Pause while there is still space for heartbeats, batches and records."""
-        if SPACE not in self._pauses and time.monotonic() >= self._next_space_check:
-            self._next_space_check = time.monotonic() + self.settings.heartbeat
-            reason = pauses.shortage(self.files, self.settings)
-            if reason:
-                self.pause(Pause(SPACE, reason, self._has_space))
-
-    def _end_pauses(self) -> None:
-        """End the pauses that are over; one that a request slot ran into just now is not."""
-        for pause in list(self._pauses.values()):
-            if time.monotonic() - pause.checked > 2 * STORE_RETRY_INTERVAL:
-                pause.checked = time.monotonic()
-                if pause.is_over():
-                    self._pauses.pop(pause.kind)
-                    self.scoreboard.set_pause(self.row, pause.kind, "")
+    # ---- the end
 
     def _may_leave(self) -> bool:
-        now = time.monotonic()
-        if self.outcome is None and self.scoreboard.draining:
-            self.outcome = STOPPED
-        if self.outcome is None and self._limit_is_reached():
-            self.outcome = LIMIT
-        if self.error or self.outcome in (OVER, MARKED_DEAD):
+        ending = self._ending
+        if self._scoreboard.draining:
+            ending.end(STOPPED)
+        elif self._limit.is_reached():
+            ending.end(LIMIT)
+        if ending.error or ending.outcome in (OVER, MARKED_DEAD):
             return True
-        blocked = [pause.blocked_since for pause in self._pauses.values() if pause.blocked_since]
-        if self.outcome and blocked and now - min(blocked) > STOP_TIMEOUT:
+        if ending.outcome and self._pauses.blocked_for() > STOP_TIMEOUT:
             return True  # the store does not recover: what is in flight stays in the frontier
-        return self.outcome is not None and not self.table.taken and not self._done
+        return ending.outcome is not None and not self._table.taken and not self._flush.count
 
-    def _limit_is_reached(self) -> bool:
-        limit = self.settings.max_pages
-        return limit is not None and self._elsewhere + self.scoreboard.total("pages") >= limit
-
-    def _leave(self) -> None:
+    async def leave(self) -> None:
         """Flush, release all shards and write the last heartbeat; what fails here is done by the next owners."""
         with suppress(StoreError):
-            self.flush()
-        last = self.counters(afresh=True)
-        mine = self.frontier.owned | self._releasing
+            await self.flush()
+        last, _ = self.report(afresh=True)
+        mine = self._frontier.owned | self._releasing
         try:
-            self._release(mine)
+            await self._release(mine)
         except StoreError:  # no space, say: the next owners hand on what is not for them
             with suppress(StoreError):
                 for shard in mine:
-                    self.shards.release(shard)
+                    await self._io(self._shards.release, shard)
         with suppress(StoreError):
-            self.shards.sign_off({**last, "shards": 0})
+            await self._io(self._shards.sign_off, {**last, "shards": 0})

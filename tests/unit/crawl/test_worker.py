@@ -17,12 +17,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from crawler.crawl.worker.desk import Done
 from lab.frontiers import add, frontier_of, make_root, on_disk
 
 from crawler.crawl.machine import Machine, Plan
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.crawl.worker import robots_cache as robots_cache_module
-from crawler.crawl.worker.desk import Done
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Worker

@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lab.fetching import BlockingFetcher as Fetcher
 from lab.hostile import Server, serving, whole
 from lab.world import crawler
 
 from crawler.fetch import cookies
 from crawler.fetch.cookies import Cookies
-from crawler.fetch.fetcher import Fetcher, FetchOptions
+from crawler.fetch.fetcher import FetchOptions
 from crawler.fetch.request import fold
 
 HOME = "https://shop.a.example/dir/page"

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from lab import fetching
+from lab.fetching import BlockingFetcher as Fetcher
 from lab.hostile import BODY, ENDINGS, Proxy, Server, serving
 from lab.world import wait_for
 
-from crawler.fetch.fetcher import Fetcher
 from crawler.fetch.request import FetchOptions, check_connect_to
 from crawler.web.page import Failure, Fetched
 from crawler.web.reasons import look_up

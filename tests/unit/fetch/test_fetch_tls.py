@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from lab import fetching
 from lab.certificates import Authority
+from lab.fetching import BlockingFetcher as Fetcher
 from lab.hostile import BODY, for_ever, serving
 
-from crawler.fetch.fetcher import Fetcher
 from crawler.fetch.request import FetchOptions
 from crawler.web.page import Failure, Fetched
 

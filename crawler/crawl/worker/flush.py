@@ -1,0 +1,232 @@
+"""The flush: for a group of results at a time, html, then the hand-over of links, then sync, then the records.
+
+A record appears only after its html is whole and its links have been handed over, both on the disk. Results wait here
+until the group is written: after a kill their URLs are requested again, so there is a limit to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from crawler.clock import Clock
+from crawler.crawl.logs import log
+from crawler.crawl.worker.counters import Counters
+from crawler.errors import StoreError
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.scope import Seeds
+from crawler.frontier.task import Task
+from crawler.store.mount import Draft, Io, Run
+from crawler.store.records import depth_of, failure_record, to_json
+from crawler.store.store import Robots, path_of
+from crawler.store.writer import StoreWriter
+from crawler.web import reasons
+from crawler.web.page import Failure
+
+GROUP, GROUP_BYTES = 256, 8 << 20  # results, or characters of their html, that are flushed without waiting for more
+MAX_RESULTS, MAX_BYTES = 512, 32 << 20  # as many may wait or be in writing; then no more URLs are taken
+MAX_SEED_WARNINGS = 5  # failures of seeds that are logged as warnings before the first page
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a visit brought: a record, with a text if it is a page, or a failure record."""
+
+    task: Task
+    record: dict[str, Any]
+    text: str | None = None
+    failure: str = ""  # its reason
+
+
+class Flush:
+    """Collects what visits bring, and writes it in groups."""
+
+    def __init__(
+        self,
+        store: StoreWriter,
+        frontier: Frontier,
+        seeds: Seeds,
+        counters: Counters,
+        clock: Clock,
+        io: Io,
+        run: Run = map,
+    ) -> None:
+        """`run` calls a function for each item of a group, several at a time where each call has latency."""
+        self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
+        self._counters, self._clock, self._io, self._run = counters, clock, io, run
+        self._waiting: list[Outcome] = []
+        self._bytes = 0  # characters of their html
+        self._writing = self._writing_bytes = 0  # of the group that is being written
+        self._robots: dict[str, Robots] = {}
+        self._unsynced: set[str] = set()  # folders with new records
+        self._seed_warnings = 0
+
+    # ---- what visits bring
+
+    def put_page(self, task: Task, record: dict[str, Any], text: str | None = None, via: str = "") -> None:
+        """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
+        self._frontier.hand_over(self._seeds.follow(record, via))
+        self._add(Outcome(task, record, text))
+
+    def put_failure(self, task: Task, failure: Failure) -> None:
+        """Queue a failure record: the URL is done, and has no page."""
+        record = failure_record(task.name, failure, task.attempt + 1, task.depth, self._clock.time())
+        self._add(Outcome(task, record, failure=failure.reason))
+        kind = reasons.kind(failure.reason)
+        self._log_failure(task, failure, kind, kind)
+
+    def put_robots(self, host: str, robots: Robots) -> None:
+        """Queue a host's robots.txt."""
+        self._robots[host] = robots
+
+    def queued_robots(self, host: str) -> Robots | None:
+        """Return a host's robots.txt that is not in the store yet."""
+        return self._robots.get(host)
+
+    def retry_later(self, task: Task, failure: Failure) -> None:
+        """Hand a task over to be retried when it is due."""
+        self._frontier.hand_over([task])
+        self._counters.add("retries")
+        self._log_failure(task, failure, "retry", "will retry", attempt=task.attempt)
+
+    def _add(self, outcome: Outcome) -> None:
+        self._waiting.append(outcome)
+        self._bytes += len(outcome.text or "")
+
+    def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
+        """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
+        is_warning = not (task.depth or self._counters["pages"] or self._seed_warnings >= MAX_SEED_WARNINGS)
+        self._seed_warnings += is_warning
+        level = logging.WARNING if is_warning else logging.INFO
+        if log.isEnabledFor(level):
+            fields |= {"event": event, "url": task.name, "reason": failure.reason, "detail": failure.detail}
+            log.log(level, "%s: %s (%s %s)", prefix, task.name, failure.reason, failure.detail, extra=fields)
+
+    # ---- when
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for its flush that no more URLs may be taken."""
+        waiting, size = len(self._waiting) + self._writing, self._bytes + self._writing_bytes
+        return waiting >= MAX_RESULTS or size >= MAX_BYTES
+
+    @property
+    def has_group(self) -> bool:
+        """Whether enough waits for a flush."""
+        return len(self._waiting) >= GROUP or self._bytes >= GROUP_BYTES
+
+    @property
+    def count(self) -> int:
+        """How many results wait for their flush."""
+        return len(self._waiting)
+
+    @property
+    def is_unflushed(self) -> bool:
+        """Whether anything waits for a flush."""
+        return bool(
+            self._waiting or self._writing or self._robots or self._frontier.queued or self._frontier.table.nearer
+        )
+
+    # ---- the flush
+
+    async def flush(self) -> None:
+        """5, 6 and 7 for a group: write html, hand over the links, sync, then publish the records."""
+        group, self._waiting = self._waiting, []
+        size, self._bytes = self._bytes, 0
+        self._writing, self._writing_bytes = len(group), size
+        drafts: list[Draft] = []
+        try:
+            await self._update_depths()
+            await self._write_robots()
+            await self._io(self._write, group, drafts)
+            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.text is not None})
+            await self._io(self._publish, drafts)
+        except StoreError:
+            await self._io(self._discard, drafts)
+            self._waiting = group + self._waiting
+            self._bytes += size
+            raise
+        finally:
+            self._writing = self._writing_bytes = 0
+        self._mark_done(group)
+
+    async def _write_robots(self) -> None:
+        robots = dict(self._robots)
+        await self._io(self._map, lambda item: self._store.put_robots(*item), robots.items())
+        for host, written in robots.items():
+            if self._robots.get(host) is written:
+                del self._robots[host]
+
+    def _write(self, group: list[Outcome], drafts: list[Draft]) -> None:
+        """Write the html, and the records as drafts."""
+
+        def write(it: Outcome) -> None:
+            if it.text is not None:
+                self._store.put_html(it.task.name, it.text)
+            folder = "errs" if it.failure else "links"
+            drafts.append(self._files.draft(path_of(folder, it.task.name), to_json(it.record)))
+
+        self._map(write, group)
+
+    def _publish(self, drafts: list[Draft]) -> None:
+        self._map(self._files.publish, drafts)
+
+    def _discard(self, drafts: list[Draft]) -> None:
+        for draft in drafts:
+            self._files.discard(draft)
+
+    def _map(self, call: Callable[[Item], Result], items: Iterable[Item]) -> None:
+        for _ in self._run(call, items):
+            pass
+
+    def _mark_done(self, group: list[Outcome]) -> None:
+        """Note what is done now that the records are there."""
+        failures = [it for it in group if it.failure]
+        pages = [it for it in group if it.text is not None]
+        others = [it for it in group if it.text is None and not it.failure]
+        self._unsynced.update(f"{'errs' if it.failure else 'links'}/{it.task.host}" for it in group)
+        sitemaps = sum(bool(it.record.get("sitemap")) for it in others)
+        for name, more in (
+            ("pages", len(pages)),
+            ("bytes", sum(it.record["bytes"] for it in pages)),
+            ("sitemaps", sitemaps),
+            ("redirects", len(others) - sitemaps),
+        ):
+            self._counters.add(name, more)
+        for it in failures:
+            self._counters.add_failure(it.failure)
+        table = self._frontier.table
+        table.mark_done([it.task for it in pages], kept=True)
+        table.mark_done([it.task for it in others], kept=False)
+        table.mark_done([it.task for it in failures], kept=False, links=False)
+        for it in [*pages, *others] if log.isEnabledFor(logging.DEBUG) else ():
+            name, status = it.task.name, it.record["status"]
+            facts = {"event": "page", "url": name, "status": status, "links": len(it.record["links"])}
+            log.debug("%s %s", status, name, extra=facts)
+
+    async def _update_depths(self) -> None:
+        """With a depth limit, hand over again the links of pages that turned out to be nearer to a seed."""
+        table = self._frontier.table
+        while table.nearer:
+            task, batch = table.nearer[0]
+            record = await self._io(self._store.record, task.name)
+            if record is not None and depth_of(record) > task.depth:
+                record["depth"] = task.depth
+                self._frontier.hand_over(self._seeds.follow(record))
+                await self._frontier.flush()
+                await self._io(self._store.put_record, task.name, to_json(record))
+            table.drop_nearer(batch)
+
+    async def sync_records(self) -> None:
+        """Sync new records and failure records: a batch may be removed only after those of its URLs are on disk."""
+        unsynced, self._unsynced = self._unsynced, set()
+        try:
+            await self._io(self._files.sync, unsynced, self._run)
+        except StoreError:
+            self._unsynced |= unsynced
+            raise

@@ -1,0 +1,141 @@
+"""The tasks in flight: visits are started for the hosts that are due, as many at a time as the limits allow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from crawler.clock import Clock
+from crawler.crawl.logs import log
+from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.worker.ending import Ending
+from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.limit import PageLimit
+from crawler.crawl.worker.pauses import Pauses
+from crawler.fleet.shards import Shards
+from crawler.frontier.batches import to_lines
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.hosts import Host
+from crawler.frontier.task import Task
+
+UNANSWERED_SHARE = 2  # hosts that have not answered may hold one in so many of the slots
+MIN_WAIT = 0.001  # seconds
+
+Visit = Callable[[Task, Host], Awaitable[None]]
+
+
+class InFlight:
+    """Starts visits, each in a slot: a task on the event loop, and a cell of the scoreboard."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        flush: Flush,
+        pauses: Pauses,
+        limit: PageLimit,
+        shards: Shards,
+        ending: Ending,
+        scoreboard: Scoreboard,
+        row: int,
+        clock: Clock,
+    ) -> None:
+        self._frontier, self._flush, self._pauses, self._limit = frontier, flush, pauses, limit
+        self._shards, self._ending, self._clock = shards, ending, clock
+        self._scoreboard, self._row = scoreboard, row
+        self.paused = False  # by an operator
+        self.fault: BaseException | None = None  # of a visit, to be raised where the supervisor sees it
+        self._slots = scoreboard.concurrency
+        self._free = list(range(self._slots - 1, -1, -1))
+        self._unanswered = 0  # slots that hosts hold which have not answered
+        self._max_unanswered = max(self._slots // UNANSWERED_SHARE, 1)
+        self._running: set[asyncio.Task[None]] = set()
+        self._visit: Visit | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False  # whether `fill` will be called at the end of this step of the loop
+        self._was_sure = True
+
+    @property
+    def count(self) -> int:
+        """How many visits are running."""
+        return len(self._running)
+
+    def start(self, visit: Visit) -> None:
+        """Visit tasks with this coroutine from now on, on the running loop."""
+        self._loop, self._visit = asyncio.get_running_loop(), visit
+        self.fill()
+
+    def stop(self) -> None:
+        """End all visits; their tasks stay in the frontier."""
+        if self._timer:
+            self._timer.cancel()
+        self._visit = None
+        for running in list(self._running):
+            running.cancel()
+
+    def fill(self) -> None:
+        """1. Take tasks and start their visits until there is none to take; then wait for the next host to be due."""
+        self._is_due = False
+        if self._visit is None:
+            return
+        may_take = True
+        while self._free and (may_take := self._may_take()):
+            taken = self._frontier.take(self._unanswered < self._max_unanswered)
+            if taken is None:
+                break
+            self._begin(*taken)
+        self._limit.show(self._frontier.table.taken)
+        self._wake_when_due(may_take)
+
+    def fill_soon(self) -> None:
+        """Call `fill` once what the loop does now is done: something may be due, or a slot is free."""
+        if not self._is_due and self._loop is not None:
+            self._is_due = True
+            self._loop.call_soon(self.fill)
+
+    def _wake_when_due(self, may_take: bool) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._loop is not None and may_take and self._free:
+            self._timer = self._loop.call_later(max(self._frontier.next_due(), MIN_WAIT), self.fill)
+
+    def _begin(self, task: Task, host: Host) -> None:
+        assert self._loop is not None
+        slot = self._free.pop()
+        self._scoreboard.set_in_flight(self._row, slot, to_lines([task], self._clock))
+        running = self._loop.create_task(self._run(slot, task, host))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+
+    async def _run(self, slot: int, task: Task, host: Host) -> None:
+        is_unanswered = not host.answered
+        self._unanswered += is_unanswered
+        try:
+            assert self._visit is not None
+            await self._visit(task, host)
+        except Exception as error:  # noqa: BLE001 - a visit must not end silently (the local disk is full, say)
+            self.fault = error
+        finally:
+            self._unanswered -= is_unanswered
+            self._scoreboard.set_in_flight(self._row, slot, b"")
+            self._free.append(slot)
+            self.fill_soon()
+
+    def _may_take(self) -> bool:
+        """Whether a task may be taken now."""
+        if self._ending.draining or self.paused or self._pauses.kinds or self._flush.is_full:
+            return False
+        return self._is_sure() and not self._limit.is_near(self._frontier.table.taken)
+
+    def _is_sure(self) -> bool:
+        """Whether nobody can have declared us dead yet; a hanging mount raises no error, so it is logged here."""
+        sure = self._shards.is_sure()
+        if not sure and self._was_sure:
+            log.warning(
+                "pausing: no heartbeat could be written for %.0f s; does the mount hang?", self._shards.dead_after / 2
+            )
+        elif sure and not self._was_sure:
+            log.warning("resuming: heartbeats can be written again")
+        self._was_sure = sure
+        return sure

@@ -1,0 +1,195 @@
+"""A worker: one process of a machine, with one event loop. Here its parts are made and given to each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import ParamSpec, TypeVar
+
+from crawler.clock import SYSTEM, Clock
+from crawler.crawl.logs import log
+from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.worker import pauses as limits
+from crawler.crawl.worker.counters import Counters
+from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
+from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.heartbeat import HeartbeatThread
+from crawler.crawl.worker.in_flight import InFlight
+from crawler.crawl.worker.limit import PageLimit
+from crawler.crawl.worker.network import Network, Requests
+from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.robots_cache import RobotsCache
+from crawler.crawl.worker.upkeep import Upkeep
+from crawler.crawl.worker.visit import Visits
+from crawler.fleet.shards import Shards
+from crawler.frontier.batches import BatchFiles, in_parts, to_lines
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.scope import Seeds
+from crawler.frontier.task import Task
+from crawler.frontier.waiting import Survey
+from crawler.settings import LiveSettings, Settings
+from crawler.store.mount import Io
+from crawler.store.writer import StoreWriter
+
+WRITERS = 8  # files of a flush that are written at the same time to a mount, where each operation has latency
+
+Args = ParamSpec("Args")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Worker:
+    """One process of a machine; a peer of all workers on all machines."""
+
+    def __init__(
+        self,
+        store: StoreWriter,
+        settings: Settings,
+        network: Network,
+        scoreboard: Scoreboard,
+        row: int,
+        machine: str,
+        io: Io,
+        run: Callable[..., Iterable[object]] = map,
+        clock: Clock = SYSTEM,
+        random: Random | None = None,
+        check_cpu: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`io` makes calls that block, `run` those for many files; `network` sends requests."""
+        random = random or Random()
+        live = LiveSettings(settings)
+        self.settings, self.clock, self.scoreboard, self._row = live, clock, scoreboard, row
+        self.seeds = Seeds(store, settings, clock)
+        self.ending = Ending(scoreboard)
+        self.counters = Counters(scoreboard, row, clock)
+        self.pauses = Pauses(store, live, scoreboard, row, self.ending, clock, io)
+        self.shards = Shards(store.files, settings, scoreboard.workers, clock, random)
+        self.limit = PageLimit(store.files, live, scoreboard, row, machine)
+        batch_files = BatchFiles(store.files, run, clock, random)
+        refresh = partial(io, self.seeds.refresh)
+        self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
+        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run)
+        self.in_flight = InFlight(
+            self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
+        )
+        self.requests = Requests(network, self.shards, self.seeds, live)
+        self.robots_cache = RobotsCache(
+            store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
+        )
+        self.visits = Visits(
+            store,
+            self.frontier,
+            self.seeds,
+            self.requests,
+            self.robots_cache,
+            self.flush,
+            self.pauses,
+            self.counters,
+            self.shards,
+            self.ending,
+            live,
+            clock,
+            random,
+            scoreboard.concurrency,
+            self._note_reading,
+        )
+        self.survey = Survey(self.frontier.table, settings, clock, self.robots_cache.is_pending)
+        self.upkeep = Upkeep(
+            store,
+            self.frontier,
+            self.seeds,
+            self.shards,
+            self.flush,
+            self.in_flight,
+            self.pauses,
+            self.counters,
+            self.limit,
+            self.survey,
+            self.ending,
+            live,
+            scoreboard,
+            row,
+            machine,
+            clock,
+            io,
+            check_cpu,
+        )
+        self.heartbeat = HeartbeatThread(self.upkeep, self.shards, self.ending, clock)
+
+    async def run(self) -> None:
+        """Work until the end of the crawl, a limit, a stop or an error; then hand everything back."""
+        if not await self.upkeep.begin():
+            return
+        self.heartbeat.start()
+        self.in_flight.start(self.visits.run)
+        try:
+            await self.upkeep.run()
+        finally:
+            self.ending.closed = True
+            self.in_flight.stop()
+        await self.heartbeat.wait(self.settings.now.dead_after)
+        if self.ending.outcome != MARKED_DEAD:
+            await self.upkeep.leave()
+
+    def _note_reading(self, task: Task | None, is_large: bool) -> None:
+        line = to_lines([task], self.clock) if task else b""
+        self.scoreboard.set_reading(self._row, is_large, line)
+
+
+class WriterThreads:
+    """The threads in which calls that block are made; a group of files is written by several where that is faster."""
+
+    def __init__(self, has_latency: bool) -> None:
+        self._callers = ThreadPoolExecutor(WRITERS, thread_name_prefix="io")
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write") if has_latency else None
+
+    async def io(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+        """Make a call that may block, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._callers, partial(call, *args, **kwargs))
+
+    def run(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Iterable[Result]:
+        """Call for each item: a few at a time where each operation has latency."""
+        if self._writers is None:
+            return map(call, items)
+        items = list(items)
+        parts = in_parts(items, -(-len(items) // WRITERS) or 1)
+        return [result for some in self._writers.map(lambda part: list(map(call, part)), parts) for result in some]
+
+
+def run_worker(
+    store: StoreWriter,
+    settings: Settings,
+    scoreboard: Scoreboard,
+    row: int,
+    machine: str,
+    check_cpu: Callable[[], None],
+) -> str:
+    """Run a worker to its end in this process, and return its outcome."""
+    from crawler.fetch.fetcher import Fetcher
+    from crawler.settings import fetch_options
+
+    concurrency = scoreboard.concurrency
+    store.files.directories.max_kept = limits.folders_for(concurrency)
+    kept = limits.connections_for(concurrency)
+    threads = WriterThreads(store.files.has_latency())
+
+    async def run() -> Worker:
+        fetcher = Fetcher(replace(fetch_options(settings), concurrency=concurrency, kept=kept))
+        worker = Worker(
+            store, settings, fetcher, scoreboard, row, machine, threads.io, threads.run, check_cpu=check_cpu
+        )
+        try:
+            await worker.run()
+        finally:
+            fetcher.close()
+        return worker
+
+    worker = asyncio.run(run())
+    if worker.ending.error:
+        raise worker.ending.error
+    log.debug("worker %s: %s", store.files.me, worker.ending.outcome)
+    return worker.ending.outcome or STOPPED
