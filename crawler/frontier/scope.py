@@ -115,9 +115,14 @@ class Seeds:
             named = filter(urls.is_safe, links_of(record))
             return list(self._sitemaps(named, visited.host, depth, visited.level + (kind is not None), via))
         wanted = depth == 0  # a seed's redirect, or listed in a sitemap that the user gave: seeds too
-        listed = zip(links_of(record), _priorities(record), strict=False)
-        entered = ((self._enter(link, wanted), priority) for link, priority in listed)
-        return [Task(link, depth, via=via, priority=priority) for link, priority in entered if link]
+        tasks = []
+        for link, priority in zip(links_of(record), _priorities(record), strict=False):
+            followed, traps = self._judge_once(link, wanted, self._widened)
+            for rule in traps:
+                self._count(rule)
+            if followed is not None:
+                tasks.append(Task(followed, depth, via=via, priority=priority))
+        return tasks
 
     def leave_out(self, task: Task) -> bool:
         """Tell whether a waiting URL is excluded by now: the patterns may have been edited since it was found."""
@@ -144,21 +149,17 @@ class Seeds:
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
                 yield sitemap_task(link, level, depth, via)
 
-    def _enter(self, link: str, wanted: bool) -> str | None:
-        """Return a link as it is handed over; None if it is not followed, which is counted if a trap's rule says so."""
-        plain, rule = self._judge_once(link, wanted, self._widened)
-        if plain != link:
-            self._count("session")
-        if rule in TRAPS:
-            self._count(rule)
-        return plain if rule is None else None
+    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str | None, tuple[str, ...]]:
+        """Return a link as it is handed over, or None if it is not followed, and the traps' rules that were applied.
 
-    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str, str | None]:
-        """Return a link without session ids and the rule that excludes it; people edit records, so check `is_safe`."""
+        People edit records, so check `is_safe`.
+        """
         if not urls.is_safe(link):
-            return link, "unsafe"
+            return None, ()
         plain = urls.without_session(link) if "session" in self.settings.traps else link
-        return plain, self.scope.refuses(plain, despite=("scope",) if wanted else ())
+        rule = self.scope.refuses(plain, despite=("scope",) if wanted else ())
+        traps = (("session",) if plain != link else ()) + ((rule,) if rule in TRAPS else ())
+        return (plain if rule is None else None), traps
 
     def _count(self, rule: str) -> None:
         self.skipped[rule] += 1

@@ -33,13 +33,15 @@ _MAX_ATTRIBUTES = 300
 
 # A parser reopens these in every paragraph until they are closed: 40 KB can become a tree of a gigabyte.
 _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
-# The flag is behind the "<" and other first letters are excluded before it: comparing without case is slow.
-_STYLE = rf"<(?=[bcefhinstuBCEFHINSTU])(?i:{'|'.join(_STYLES)})"
-# Attributes of a second <html> or <body> go to the first one: as expensive as styles where there are many.
-_STYLED = re.compile(rf"{_STYLE[:-1]}|html|body)[\s/]")
-_PLAIN = re.compile(rf"""{_STYLE}(?:\s+[\w-]+="[^"<>]*")+>""")
 # Each is filled with a copy of its <select>'s chosen option, whatever that holds: 200 KB can become a tree of 4 GB.
 _FILLED = re.compile("<(?i:selectedcontent)")
+# All that is copied, in one pass: styles with attributes (whole if plainly written: only then equal text is certain to
+# be equal for the parser), <selectedcontent>, and <html> or <body>, whose attributes go to the first of them.
+# The flag is behind the "<" and other first letters are excluded before it: comparing without case is slow.
+_COPIED = re.compile(
+    rf"""<(?=[bcefhinstuBCEFHINSTU])(?i:(?:{"|".join(_STYLES)})(?:(?:\s+[\w-]+="[^"<>]*")+>|[\s/])"""
+    r"|(?:html|body)[\s/]|selectedcontent)"
+)
 # Elements without an end tag, or with an optional one: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
     a p li dd dt tr td th tbody thead tfoot option optgroup rp rt area base basefont bgsound br col embed
@@ -60,17 +62,10 @@ def bounded(text: str, parser: str) -> tuple[str, bool]:
     """Return as much of a text as a parser can read in bounded time, and whether that is less than all."""
     limits = _LIMITS[parser]
     part = text[: limits.read]
-    filled = [found.start() for found in _FILLED.finditer(part)]
-    if len(filled) * part.count("<") > limits.copies:
-        part = part[: filled[0]]
-    limits = limits._replace(copies=max(limits.copies, limits.share * len(part)))
     if not _is_harmless(part, limits):
-        count = _Count(limits)
-        at = 0
-        for tag in _TAG.finditer(part):
-            if not count.allows(tag):
-                return part[:at], True
-            at = tag.end()
+        part = _without_filled(part, limits)
+        if not _is_harmless(part, limits):
+            part = _counted(part, limits)
     return part, len(part) < len(text)
 
 
@@ -79,15 +74,37 @@ def _is_harmless(text: str, limits: _Limits) -> bool:
     tags = text.count("<")
     if tags > limits.tags or len(text) > limits.length:
         return False
-    # At worst half of the tags are styles, and half are paragraphs that repeat each of them.
-    if tags * tags <= 4 * limits.copies:
+    if tags * tags <= limits.copies:  # as much as if each were copied into each
         return True
-    styled = len(_STYLED.findall(text))
-    if tags * styled <= limits.copies:
-        return True
-    # Of equal styles a parser keeps three; only plainly written ones are certain to be equal for the parser too.
-    plain = _PLAIN.findall(text)
-    return tags * (3 * len(set(plain)) + styled - len(plain)) <= limits.copies
+    copies = _copies(text, limits)
+    if tags * tags <= 4 * copies:  # at worst half of the tags are styles, and half are paragraphs that repeat each
+        return tags * len(_FILLED.findall(text)) <= limits.copies
+    copied = Counter(_COPIED.findall(text))
+    filled = sum(number for tag, number in copied.items() if tag.lower() == "<selectedcontent")
+    # Of equal styles a parser keeps three.
+    kept = sum(3 if tag.endswith(">") else number for tag, number in copied.items())
+    return tags * filled <= limits.copies and tags * (min(copied.total(), kept) - filled) <= copies
+
+
+def _copies(text: str, limits: _Limits) -> int:
+    return max(limits.copies, limits.share * len(text))
+
+
+def _without_filled(text: str, limits: _Limits) -> str:
+    """Return a text up to its first <selectedcontent> if there are too many."""
+    filled = [found.start() for found in _FILLED.finditer(text)]
+    return text[: filled[0]] if len(filled) * text.count("<") > limits.copies else text
+
+
+def _counted(text: str, limits: _Limits) -> str:
+    """Return as much of a text as an exact count allows."""
+    count = _Count(limits._replace(copies=_copies(text, limits)))
+    at = 0
+    for tag in _TAG.finditer(text):
+        if not count.allows(tag):
+            return text[:at]
+        at = tag.end()
+    return text
 
 
 class _Count:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import turbohtml
 
+from crawler.web import robots
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
-from crawler.web.robots import tags
-from crawler.web.urls import TRACKING, normalize, normalize_link
+from crawler.web.urls import TRACKING, normalize, normalize_links
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
@@ -39,16 +39,32 @@ class Wants:
 
 
 DEFAULTS = Wants()
-Attributes = Mapping[str, Any]  # values are text or None; `rel` may be a list of words
-Element = tuple[str, Attributes]
+
+
+class Attributes(Protocol):
+    """The attributes of an element: the value of one, which may be empty, or None if it is not there."""
+
+    def attr(self, name: str, /) -> str | None: ...
+
+
+Element = tuple[str, Attributes]  # a tag and its attributes
 
 
 @dataclass(slots=True)
 class Tree:
     """What a parser found: the relevant elements in document order, and the title."""
 
-    elements: Sequence[Element]
+    elements: Iterable[Element]
     title: str
+
+
+@dataclass(slots=True)
+class Found:
+    """What the elements of a page say."""
+
+    links: dict[str, None] = field(default_factory=dict)  # as written, without fragments; in document order
+    robots: list[str] = field(default_factory=list)  # the contents of robots tags
+    base: str | None = None
 
 
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
@@ -56,14 +72,15 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     text, charset = decode(page.body, page.content_type)
     part, cut = bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
     tree = _PARSERS[wants.parser](part)
-    found = list(_normalized(tree.elements, page.url, wants))
+    found = _walk(tree.elements, wants)
+    links = _normalized(found, page.url, wants)
     return Reading(
         text=text,
         charset=charset,
         title=_title(tree.title),
-        links=tuple(found[: wants.max_links]),
-        robots=tuple(sorted(tags(_robots_tags(page, tree.elements, wants.token), wants.token))),
-        capped=cut or len(found) > wants.max_links,
+        links=tuple(links[: wants.max_links]),
+        robots=tuple(sorted(robots.tags([page.headers.get("x-robots-tag", ""), *found.robots], wants.token))),
+        capped=cut or len(links) > wants.max_links,
     )
 
 
@@ -89,77 +106,62 @@ _REFRESH = re.compile(
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
-def _normalized(elements: Sequence[Element], url: str, wants: Wants) -> Iterator[str]:
-    """Yield each wanted link once, and at most one more than the cap."""
-    base = _base(elements, url)
-    seen: set[str] = set()
-    # Most links of a page are repeats, or differ only in fragments: cheaper to remove before normalizing.
-    for link in dict.fromkeys(link.partition("#")[0] for link in _wanted(elements, wants)):
-        normalized = normalize_link(link, base, wants.tracking)
-        if normalized is not None and normalized not in seen:
-            seen.add(normalized)
-            yield normalized
-        if len(seen) > wants.max_links:
-            return
+def _walk(elements: Iterable[Element], wants: Wants) -> Found:
+    """Walk over the elements once, and collect what they say."""
+    found = Found()
+    follow, names = frozenset(wants.follow), ("robots", wants.token.lower())
+    for tag, node in elements:
+        if tag == "a" and "a" in follow:  # nearly every element
+            link = node.attr("href")
+            if link is None:
+                link = node.attr("xlink:href")  # an SVG <a> may still use the old attribute
+        else:
+            link = _address(tag, node, follow)
+            if tag == "base" and found.base is None:
+                found.base = node.attr("href")
+            elif tag == "meta" and (node.attr("name") or "").strip().lower() in names:
+                found.robots.append(node.attr("content") or "")
+        if link is not None and not (wants.nofollow and "nofollow" in _relations(node)):
+            # Most links of a page are repeats, or differ only in fragments: cheaper to remove before normalizing.
+            found.links[link.partition("#")[0] if "#" in link else link] = None
+    return found
 
 
-def _base(elements: Iterable[Element], url: str) -> str:
-    """Return the base URL of links: the first <base> with an href, if that is a valid URL."""
-    for tag, attributes in elements:
-        if tag == "base" and "href" in attributes:
-            return normalize(attributes["href"] or "", url, ()) or url
-    return url
+def _normalized(found: Found, url: str, wants: Wants) -> list[str]:
+    """Return each wanted link once, and at most one more than the cap."""
+    # The base of links is the first <base> with an href, if that is a valid URL.
+    base = url if found.base is None else normalize(found.base, url, ()) or url
+    normalized: dict[str, None] = {}
+    for link in normalize_links(found.links, base, wants.tracking):
+        if link is not None:
+            normalized[link] = None
+            if len(normalized) > wants.max_links:
+                break
+    return list(normalized)
 
 
-def _wanted(elements: Iterable[Element], wants: Wants) -> Iterator[str]:
-    """Yield the links of the kinds that are followed, as written in the page."""
-    for tag, attributes in elements:
-        link = _address(tag, attributes, wants.follow)
-        if link is not None and not (wants.nofollow and "nofollow" in _relations(attributes)):
-            yield link
-
-
-def _address(tag: str, attributes: Attributes, follow: tuple[str, ...]) -> str | None:
-    if tag in ("a", "area", "iframe", "frame"):
-        return _value(attributes, _ADDRESS[tag]) if tag in follow else None
+def _address(tag: str, node: Attributes, follow: frozenset[str]) -> str | None:
+    """Return where an element other than <a> leads, as written, if links of its kind are followed."""
+    if tag == "meta":
+        return _refresh(node) if "refresh" in follow else None
     if tag == "link":
-        rel = _relations(attributes)
-        is_wanted = "stylesheet" not in rel and not rel.isdisjoint(follow) and rel & _RELATIONS
-        return _value(attributes, ("href",)) if is_wanted else None
-    return _refresh(attributes) if tag == "meta" and "refresh" in follow else None
+        rel = _relations(node)
+        return node.attr("href") if "stylesheet" not in rel and rel & follow & _RELATIONS else None
+    return node.attr("href" if tag == "area" else "src") if tag in follow else None
 
 
-# An SVG <a> may still use the old attribute.
-_ADDRESS = {"a": ("href", "xlink:href"), "area": ("href",), "iframe": ("src",), "frame": ("src",)}
 _RELATIONS = {"next", "prev", "alternate", "canonical"}
 
 
-def _value(attributes: Attributes, names: tuple[str, ...]) -> str | None:
-    """Return the first attribute that exists; without a value it is an empty link, to the page itself."""
-    for name in names:
-        if name in attributes:
-            return attributes[name] or ""
-    return None
-
-
 def _refresh(meta: Attributes) -> str | None:
-    if (meta.get("http-equiv") or "").lower() != "refresh":
+    if (meta.attr("http-equiv") or "").lower() != "refresh":
         return None
-    match = _REFRESH.match(meta.get("content") or "")
+    match = _REFRESH.match(meta.attr("content") or "")
     return (match["quoted"] or match["plain"]) if match else None
 
 
-def _robots_tags(page: Fetched, elements: Iterable[Element], token: str) -> Iterator[str]:
-    """Yield the robots tags of headers and <meta> elements that are for all robots or for this name."""
-    yield page.headers.get("x-robots-tag", "")
-    for tag, meta in elements:
-        if tag == "meta" and (meta.get("name") or "").strip().lower() in ("robots", token.lower()):
-            yield meta.get("content") or ""
-
-
-def _relations(attributes: Attributes) -> set[str]:
-    rel = attributes.get("rel") or ""
-    return set((" ".join(rel) if isinstance(rel, list) else rel).lower().split())
+def _relations(node: Attributes) -> set[str]:
+    return set((node.attr("rel") or "").lower().split())
 
 
 def _title(text: str) -> str:
@@ -170,21 +172,23 @@ def _title(text: str) -> str:
 # The parsers
 
 _TAGS = ("a", "area", "iframe", "frame", "link", "meta", "base")
-_QUERY = "a[href],a[xlink\\:href],area[href],iframe[src],frame[src],link[href],meta[content],base[href],title"
+_QUERY = "a[href],a[xlink\\:href],area[href],iframe[src],frame[src],link[href],meta[content],base[href],title,template"
 _MAX_TITLES = 20  # that are examined
 
 
 def _turbohtml(text: str) -> Tree:
     page = turbohtml.parse(text)
-    found = page.select(f"{_QUERY},template")
-    templates = [node for node in found if node.tag == "template" and node.namespace is turbohtml.Namespace.HTML]
-    if templates:  # their content is not part of the page
-        for node in templates:
-            node.decompose()
-        found = page.select(_QUERY)
-    elements = [(node.tag, node.attrs) for node in found if node.tag != "title"]
-    titles = (node for node in found if node.tag == "title")
-    return Tree(elements, next((node.text for node in islice(titles, _MAX_TITLES) if not node.closest("svg")), ""))
+    nodes = page.select(_QUERY)
+    tags = [node.tag for node in nodes]
+    if "template" in tags:  # their content is not part of the page
+        for node in nodes:
+            if node.tag == "template" and node.namespace is turbohtml.Namespace.HTML:
+                node.decompose()
+        nodes = page.select(_QUERY)
+        tags = [node.tag for node in nodes]
+    titles = (node for tag, node in zip(tags, nodes, strict=True) if tag == "title")
+    title = next((node.text for node in islice(titles, _MAX_TITLES) if not node.closest("svg")), "")
+    return Tree(zip(tags, nodes, strict=True), title)
 
 
 # html5lib treats the content of a template as part of the page.
@@ -206,13 +210,18 @@ def soup(text: str) -> BeautifulSoup:
 
 def _html5lib(text: str) -> Tree:
     page = soup(text)
-    elements = [(tag.name, _plain(tag)) for tag in page.find_all(_TAGS)]
+    elements = [(tag.name, _Attributes(tag)) for tag in page.find_all(_TAGS)]
     title = next((tag for tag in page.find_all("title", limit=_MAX_TITLES) if not tag.find_parent("svg")), None)
     return Tree(elements, title.get_text() if title else "")
 
 
-def _plain(tag: Tag) -> dict[str, str | None]:
-    return {str(name): str(value) for name, value in tag.attrs.items()}
+class _Attributes:
+    def __init__(self, tag: Tag) -> None:
+        self._tag = tag
+
+    def attr(self, name: str, /) -> str | None:
+        value = self._tag.attrs.get(name)
+        return None if value is None else str(value)
 
 
 _PARSERS = {"turbohtml": _turbohtml, "html5lib": _html5lib}

@@ -124,10 +124,16 @@ def _is_endless(text: str, year: int) -> bool:
 
 def _has_unusual_number(text: str, year: int) -> bool:
     """Tell whether the patterns are worth running: most links have no number that could be a distant year."""
+    if "month" in text:
+        return True
     near = range(year - YEARS_BACK, year + YEARS_AHEAD + 1)
-    runs = _NUMBERS.findall(text)
-    dates = any(len(run) in (4, 6, 8) and int(run[:4]) not in near for run in runs)
-    return dates or "month" in text or any(9 <= len(run) <= 11 for run in runs)
+    for run in _NUMBERS.findall(text):
+        if 9 <= len(run) <= 11:
+            return True
+        # Only queries have patterns for a year that begins with a zero; host names have such numbers.
+        if len(run) in (4, 6, 8) and int(run[:4]) not in near and (run[0] != "0" or "?" in text):
+            return True
+    return False
 
 
 def _has_calendar_word(text: str) -> bool:
@@ -157,6 +163,8 @@ _IN_PATH = re.compile(r"(?i)/\((?:[a-z]\([^()/]+\))+\)(?=/|$)")  # ASP.NET: /(S(
 
 def without_ids(url: str) -> str:
     """Return a URL without session ids, which may need normalizing again (`/..;jsessionid=1/`)."""
+    if "?" not in url and ";" not in url and "/(" not in url:  # as in most, and faster than to look for signs
+        return url
     lower = url.lower()
     if not any(sign in lower for sign in _SIGNS):
         return url

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha224
 
@@ -73,10 +73,62 @@ def normalize(url: str, base: str | None = None, tracking: Collection[str] = _TR
     return normalized if len(normalized) <= MAX_URL else None
 
 
-def normalize_link(link: str, base: str, tracking: frozenset[str]) -> str | None:
+def normalize_links(links: Iterable[str], base: str, tracking: frozenset[str] = _TRACKING) -> Iterator[str | None]:
+    """Yield what `normalize` returns for each link of a page at `base`; most are plainly written, and only joined."""
+    if normalize(base, tracking=()) != base:
+        yield from (normalize(link, base, tracking) for link in links)
+        return
+    folder = base[: base.partition("?")[0].rfind("/") + 1]
+    root = folder.index("/", len("https://"))
+    for link in links:
+        plain = _PLAIN(link) if len(link) <= MAX_CACHED else None
+        kind = plain and plain.lastgroup
+        if kind == "relative":
+            joined = folder + link
+        elif kind == "rooted":
+            joined = folder[:root] + link
+        elif kind == "page":
+            joined = base
+        elif plain and kind == "above":
+            joined = _above(folder, root, plain.end(kind) // len("../")) + link[plain.end(kind) :]
+        elif plain and kind == "site" and _is_site(plain[kind]):
+            joined = link
+        else:
+            yield _normalize_link(link, base, folder, tracking)
+            continue
+        if "?" in joined:
+            joined = _untracked(joined, tracking)
+        yield joined if len(joined) <= MAX_URL else None
+
+
+# Links that the standard leaves as they are, up to joining: no characters to escape, no segments of dots, no scheme but
+# http or https, and no host that is not known to be normalized. The last group that matches says how to join.
+_SEGMENT = r"(?!\.|%2[eE])[\w.~!$&()*+,;=:@%-]*+"
+_PLAIN = re.compile(
+    r"(?:(?P<site>https?://[a-z0-9.-]++(?::[0-9]++)?+/)|(?P<rooted>/(?!/))|(?P<above>(?:\.\./)++)"
+    r"|(?P<page>\Z)|(?P<relative>(?=[\w.~!$&()*+,;=@%-]++(?:[/?]|\Z))))"
+    rf"{_SEGMENT}(?:/{_SEGMENT})*+(?:\?[\w.~!$&()*+,;=:@%/?-]*+)?+",
+    re.ASCII,
+).fullmatch
+
+
+def _above(folder: str, root: int, levels: int) -> str:
+    """Return the folder so many levels above, at most that of the whole site, which ends at `root`."""
+    for _ in range(levels):
+        folder = folder[: folder.rfind("/", root, -1) + 1] or folder[: root + 1]
+    return folder
+
+
+@lru_cache(maxsize=16_384)
+def _is_site(url: str) -> bool:
+    """Tell whether a scheme and host are normalized, and what follows them can be, too."""
+    return normalize(url) == url
+
+
+def _normalize_link(link: str, base: str, folder: str, tracking: frozenset[str]) -> str | None:
     """Return the same as `normalize`, with a cache: pages of one folder share most of their links."""
     if " " < link[:1] not in ("?", "#") and (":" not in link or link.startswith(("http://", "https://"))):
-        base = base[: base.partition("?")[0].rfind("/") + 1]  # all that such a link can depend on
+        base = folder  # all that such a link can depend on
     if len(link) + len(base) > MAX_CACHED:
         return normalize(link, base, tracking)
     return _normalize_once(link, base, tracking)

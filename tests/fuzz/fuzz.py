@@ -44,6 +44,13 @@ def spelling(data: atheris.FuzzedDataProvider) -> None:
     urls.domain(host)
 
 
+def joining(data: atheris.FuzzedDataProvider) -> None:
+    """The links of a page are normalized as each would be alone, though plainly written ones are only joined."""
+    page = data.PickValueInList([BASE, "http://a.example/", data.ConsumeUnicode(100)])
+    links = data.ConsumeUnicode(3000).split("\n")
+    assert list(urls.normalize_links(links, page)) == [urls.normalize(link, page) for link in links]
+
+
 def page(data: atheris.FuzzedDataProvider) -> None:
     """Any page is read, or refused by name; its links are spelled, its text and title can be written."""
     parser = data.PickValueInList(["turbohtml"] * 9 + ["html5lib"])
@@ -94,7 +101,15 @@ def batch(data: atheris.FuzzedDataProvider) -> None:
     assert list(batches.from_lines(batches.to_lines(tries))) == tries
 
 
-TARGETS: tuple[Callable[[atheris.FuzzedDataProvider], None], ...] = (spelling, page, text, rules, listed, batch)
+TARGETS: tuple[Callable[[atheris.FuzzedDataProvider], None], ...] = (
+    spelling,
+    joining,
+    page,
+    text,
+    rules,
+    listed,
+    batch,
+)
 
 
 def one(data: bytes) -> None:

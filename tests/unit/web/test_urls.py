@@ -78,8 +78,14 @@ def test_the_links_of_a_page_are_normalized_the_same_though_most_are_cached(page
         "http:",
         "\\x",
     ]
-    for link in odd + [case["input"] for case in cases("urltestdata.json")]:
-        assert urls.normalize_link(link, page, frozenset()) == urls.normalize(link, page, ()), link
+    assert_normalized_as_one_by_one(odd + [case["input"] for case in cases("urltestdata.json")], page)
+
+
+def assert_normalized_as_one_by_one(links: list[str], page: str) -> None:
+    for tracking in (frozenset[str](), frozenset(urls.TRACKING)):
+        together = urls.normalize_links(links, page, tracking)
+        for link, normalized in zip(links, together, strict=True):
+            assert normalized == urls.normalize(link, page, tracking), link
 
 
 def test_every_wpt_case_on_an_http_page_is_normalized_by_the_standard_or_refused_by_a_named_rule(tally: Tally) -> None:
@@ -207,6 +213,42 @@ def test_a_normalized_url_is_stable_and_clean_with_a_safe_host(url: str, base: s
     name = urls.host(normalized)
     assert re.fullmatch(r"[a-z0-9_[][]a-z0-9_.:-]{0,254}", name)
     assert ".." not in name
+
+
+# Of these pieces links are made that are nearly plain: each is one that a shortcut might take for another.
+PIECES = r"""
+    http:// https:// HTTP:// http: https:/ // / /// . .. ./ ../ ../../ %2e %2E %2e%2E .% %2f % a b.html C a:b x:/ 1:2 :
+    ? ?a=b &utm_id=1 ?gclid ?? # #f _ - ~ ! $ & ( ) * + , ; = @ \ | ^ ` { } [ ] < > " ' é"""
+HOSTS = """
+    h h.example H.example h.example. a..b xn--bcher-kva.example xn--a -a a- a_b u@h u:p@h %61 *.h . .. a%2eb localhost
+    1.2.3 1.2.3.4 0x7f.1 a.0x b.09 127.1 [::1] h:80 h:443 h:8080 h:0 h:08 h:99999"""
+LONG_HOSTS = ["a" * 63, "a" * 64, "a." * 126 + "a", "a." * 127 + "a"]
+SOME_PIECES = st.lists(st.sampled_from([*PIECES.split(), " ", "\n", "\0", "\u00ad", "\ud800"]), max_size=8).map("".join)
+ORIGINS = st.builds(
+    "{}{}/".format,
+    st.sampled_from(["http://", "https://", "//", "http:", "ftp://"]),
+    st.sampled_from([*HOSTS.split(), *LONG_HOSTS, ""]),
+)
+PLAIN_PIECES = ["a", "b.c", "/d", "/", "/%2e", "/%2E.", "../", "..", "/.", "%41", "?e=f", "?", "&utm_id=1", ":"]
+PLAIN = st.lists(st.sampled_from(PLAIN_PIECES), min_size=1, max_size=6).map("".join)
+NEAR_PLAIN = (
+    SOME_PIECES
+    | PLAIN
+    | st.builds("{}{}".format, ORIGINS, SOME_PIECES)
+    | (st.integers(490, 510) | st.integers(1_900, 2_100)).map("x".__mul__)
+)
+NEAR_BASES = NEAR_PLAIN | (PLAIN | SOME_PIECES).map("http://h.example/{}".format)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(NEAR_PLAIN | ANY_TEXT, max_size=20), NEAR_BASES | URL_LIKE)
+def test_plainly_written_links_are_only_joined_and_come_out_as_the_standard_has_them(
+    links: list[str], base: str
+) -> None:
+    assert_normalized_as_one_by_one(links, base)
+    for page in (urls.normalize(base), f"http://h.example/{'d/' * 990}"):
+        if page:
+            assert_normalized_as_one_by_one(links, page)
 
 
 def test_host_key_and_shard_of_a_url_stay_as_they_are_for_ever() -> None:
