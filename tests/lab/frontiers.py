@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from lab.loops import Blocking, inline
+
+from crawler.clock import SYSTEM
+from crawler.frontier.batches import BatchFiles
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import Task
 from crawler.settings import Settings
@@ -15,22 +20,28 @@ def make_root(folder: Path, shards: int = 2) -> None:
     StoreWriter(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
 
 
-def frontier_of(root: Path, me: str = "me", **given: object) -> Frontier:
-    return Frontier(Files(root, me, durable=False), Settings(**{"shards": 2, **given}))  # type: ignore[arg-type]
+def frontier_of(root: Path, me: str = "me", **given: object) -> Any:
+    """A frontier whose coroutines are called like functions."""
+    return frontier_with(Files(root, me, durable=False), Settings(**{"shards": 2, **given}))  # type: ignore[arg-type]
 
 
-def owner_of(root: Path, me: str = "me", **given: object) -> Frontier:
+def frontier_with(files: Files, settings: Settings) -> Any:
+    """The same with these files and settings."""
+    return Blocking(Frontier(BatchFiles(files), settings, SYSTEM, inline))
+
+
+def owner_of(root: Path, me: str = "me", **given: object) -> Any:
     owner = frontier_of(root, me, **given)
     owner.own(range(owner.shards))
     return owner
 
 
-def add(owner: Frontier, *tries: Task) -> None:
+def add(owner: Any, *tries: Task) -> None:
     owner.hand_over(tries)
     owner.flush()
 
 
-def read_all(owner: Frontier) -> Frontier:
+def read_all(owner: Any) -> Any:
     while owner.unread:
         owner.read_on()
     return owner

@@ -11,7 +11,18 @@ import pytest
 import crawler
 
 FOLDER = Path(crawler.__file__).parent
-ORDER = ["errors", "web", "fetch", "settings", "terminal", "store", "frontier fleet", "crawl", "commands", "__main__"]
+ORDER = [
+    "errors clock",
+    "web",
+    "fetch",
+    "settings",
+    "terminal",
+    "store",
+    "frontier fleet",
+    "crawl",
+    "commands",
+    "__main__",
+]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms.split()}
 FILES = sorted(path for path in FOLDER.rglob("*.py") if path.parent != FOLDER or path.stem != "__init__")
 
