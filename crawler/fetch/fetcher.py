@@ -87,15 +87,13 @@ class Fetcher:
         return response.outcome or _page(request, response)
 
     async def _resolved(self, request: Request) -> Request | Failure:
-        """Return a request with the addresses of its host, or with a route that needs no name."""
-        name, port = request.route or (request.host, 0)
+        """Return a request with the addresses of its host, or of the name in its route."""
+        name, _ = request.route or (request.host, 0)
         if name.rpartition(".")[2].isdigit() or ":" in name:
             return request  # an address, in the only notation that is left in normalized URLs
         found = await self._resolver.addresses(name)
         if isinstance(found, NoAddress):
             return request.fail("dns", found.detail)
-        if request.route:
-            return replace(request, route=(found[0], port))
         allowed = tuple(address for address in found if not request.guarded or is_public(address))
         return replace(request, addresses=allowed) if allowed else request.fail("private-address", found[0])
 

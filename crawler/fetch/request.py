@@ -99,7 +99,7 @@ class Request:
     guarded: bool
     route: tuple[str, int] | None  # where to connect to instead of the host's own addresses
     timeouts: tuple[float, float]  # seconds to connect, and until the first byte
-    addresses: tuple[str, ...] = ()  # of the host, in the order to try them; empty behind a proxy
+    addresses: tuple[str, ...] = ()  # of that name, in the order to try them; empty for an address or behind a proxy
 
     def fail(self, reason: str, detail: str = "", retry_after: float | None = None) -> Failure:
         """Return the failure of this request."""

@@ -99,7 +99,7 @@ class CurlClient:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._epoll.fileno(), self._on_ready)
             self._stuck.start()
-        transfer = self._idle.pop() if self._idle else _Transfer(self._options, self._budget)
+        transfer = self._idle.pop() if self._idle else _Transfer(self._options, self._budget, self._stuck)
         transfer.start(request, self._loop.create_future())
         self._multi.add_handle(transfer.curl)
         self._in_flight[transfer.curl] = transfer
@@ -210,6 +210,7 @@ class _StuckWatch:
     """Shuts down a socket on which libcurl is busy for too long: a server can keep a TLS library reading for ever."""
 
     def __init__(self) -> None:
+        self.ended: set[int] = set()  # the numbers of the sockets that were shut down
         self._socket, self._since = -1, math.inf
         self._closed = threading.Event()
 
@@ -233,6 +234,7 @@ class _StuckWatch:
         while not self._closed.wait(STUCK_SECONDS / 2):
             if monotonic() - self._since > STUCK_SECONDS:
                 with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as same:
+                    self.ended.add(self._socket)
                     same.shutdown(socket.SHUT_RDWR)
 
 
@@ -241,9 +243,9 @@ class _Transfer:
 
     ended: asyncio.Future[tuple[int, str]]
 
-    def __init__(self, options: FetchOptions, budget: Budget) -> None:
+    def __init__(self, options: FetchOptions, budget: Budget, stuck: _StuckWatch) -> None:
         self.curl = pycurl.Curl()
-        self._budget = budget
+        self._budget, self._stuck = budget, stuck
         self._sent: tuple[str, ...] = ()
         self._route: tuple[str, int] | None = None
         self._timeouts = (0.0, 0.0)
@@ -265,6 +267,7 @@ class _Transfer:
             pycurl.NOPROXY: "",
             _SUPPRESS_CONNECT_HEADERS: 1,
             pycurl.OPENSOCKETFUNCTION: self._open,
+            pycurl.SOCKOPTFUNCTION: self._on_socket,
             pycurl.WRITEFUNCTION: self._on_body,
             pycurl.CAINFO: certificates(),
         }
@@ -282,7 +285,7 @@ class _Transfer:
         self._size = self._step = 0
         self._drain_until = 0.0
         self._private = ""
-        self._opened = False
+        self._socket = -1  # that was opened for it
         self._fault: Exception | None = None
         curl = self.curl
         curl.setopt(pycurl.URL, request.target)
@@ -303,9 +306,10 @@ class _Transfer:
             self._route = request.route
             self.curl.setopt(pycurl.CONNECT_TO, [_rule(*request.route)] if request.route else [])
         if request.addresses:
+            host, port = request.route or (request.host, request.port)
             found = ",".join(f"[{address}]" if ":" in address else address for address in request.addresses)
             # With "+" the entry ages like any other in libcurl's cache.
-            self.curl.setopt(pycurl.RESOLVE, [f"+{request.host}:{request.port}:{found}"])
+            self.curl.setopt(pycurl.RESOLVE, [f"+{host}:{port}:{found}"])
             self._is_resolved = True
         elif self._is_resolved:
             self.curl.setopt(pycurl.RESOLVE, [])
@@ -328,13 +332,15 @@ class _Transfer:
             return Response(self._status, self._headers, self._outcome)
         if self._size > request.limit and not request.cut:
             return request.fail("too-big", f"more than {request.limit} bytes")
-        if request.guarded and not self._opened and not self._private and self._is_private_connection():
+        if self._socket in self._stuck.ended:
+            return request.fail("timeout", "the server kept us busy")
+        if request.guarded and self._socket < 0 and not self._private and self._is_private_connection():
             return request.fail("private-address", self.curl.getinfo(pycurl.PRIMARY_IP))
         if (code == 0 or self._size > request.limit) and self._status:
             return Response(self._status, self._headers, None, body, code == 0)
         if code == 0:
             return request.fail("cut-short", "the connection ended in the headers")
-        if self._private and not self._opened:
+        if self._private and self._socket < 0:
             return request.fail("private-address", self._private)
         return request.fail(self._reason(code, message), f"{message} (curl {code})")
 
@@ -399,13 +405,18 @@ class _Transfer:
         if self.request.guarded and not is_public(address.addr[0]):
             self._private = address.addr[0]
             return pycurl.SOCKET_BAD
-        self._opened = True
         try:
             return socket.socket(address.family, address.socktype, address.protocol)
         except OSError as error:
             if error.errno in _TOO_MANY:
                 self._fault = NoDescriptors(f"too many open files to send requests ({error.strerror})")
             return pycurl.SOCKET_BAD
+
+    def _on_socket(self, number: int, _purpose: int) -> int:
+        """Note the number of the socket: libcurl has a duplicate of the one that we made."""
+        self._socket = number
+        self._stuck.ended.discard(number)
+        return int(pycurl.SOCKOPT_OK)
 
 
 def _rule(address: str, port: int) -> str:

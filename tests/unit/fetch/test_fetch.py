@@ -368,7 +368,7 @@ def test_a_public_address_among_private_ones_is_the_one_used(
         judged.append(address)
         return address == "127.0.0.1"
 
-    for module in ("crawler.fetch.with_curl", "crawler.fetch.with_requests"):
+    for module in ("crawler.fetch.fetcher", "crawler.fetch.with_curl", "crawler.fetch.with_requests"):
         monkeypatch.setattr(f"{module}.is_public", only_ipv4)
     answer = make(allow_private=False).get(f"http://localhost:{server.port}/")
     assert page(answer).body == BODY
