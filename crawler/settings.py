@@ -268,6 +268,8 @@ def fetch_options(settings: Settings) -> FetchOptions:
 
 def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
     """Return the delay of a host: that of the first matching pattern, or the longer one that its robots.txt wants."""
+    if not settings.delays:
+        return max(settings.delay, min(wanted, settings.max_delay))
     # Compared first: the brackets of an IPv6 address are not a character set.
     fits = (delay for pattern, delay in settings.delays.items() if pattern == host or fnmatchcase(host, pattern))
     return max(next(fits, settings.delay), min(wanted, settings.max_delay))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from crawler import errors, settings
 from crawler.commands.arguments import WHOLE, Add, flag
+from crawler.crawl.machine import CONCURRENCY
 from crawler.errors import NotThere, UsageError
 from crawler.store.store import Store, open_store
 from crawler.terminal import bar, many, say
@@ -73,7 +74,7 @@ class Workload:
     page_size: float = 30 << 10
     delay: float = 1.0
     workers: int = 4
-    concurrency: int = 16
+    concurrency: int = CONCURRENCY
     files: float = RATES["server"].value
     others: float = RATES["others"].value
 
@@ -126,7 +127,9 @@ def commands(add: Add) -> None:
     made.add_argument("--page-size", type=flag(_size), metavar="SIZE", help="of a page's html (default 30K)")
     made.add_argument("--delay", type=flag(settings.duration), metavar="TIME", help="between requests (default 1s)")
     made.add_argument("--workers", type=WHOLE, metavar="N", help="of a machine, one a core (default 4)")
-    made.add_argument("--concurrency", type=WHOLE, metavar="N", help="requests at once per worker (default 16)")
+    made.add_argument(
+        "--concurrency", type=WHOLE, metavar="N", help=f"requests open at once per worker (default {CONCURRENCY})"
+    )
     help = f"a second of your mount, as `crawler doctor` counts (default {rate('server'):g})"
     made.add_argument("--files", type=flag(_count), metavar="N", help=help)
     made.add_argument("--json", action="store_true", help="for scripts")

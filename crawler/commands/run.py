@@ -13,7 +13,7 @@ from crawler import settings as config
 from crawler.commands import status
 from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, normalize_seed
 from crawler.crawl.logs import Logs, log
-from crawler.crawl.machine import Machine, Plan, check_limits
+from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
@@ -63,9 +63,8 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
             rare.add_argument(*flags, dest=f"set_{name}", help=argparse.SUPPRESS, **how)
     here = made.add_argument_group("this machine (may differ from machine to machine)")
     here.add_argument("-j", "--workers", **WORKERS)
-    here.add_argument(
-        "-t", "--concurrency", type=WHOLE, default=16, metavar="N", help="requests at once per worker (default 16)"
-    )
+    help = f"requests open at once per worker (default {CONCURRENCY})"
+    here.add_argument("-t", "--concurrency", type=WHOLE, metavar="N", help=help)
     here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="log more; twice: every page")
@@ -80,7 +79,7 @@ def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
     check_root(options.store, "run")
-    check_limits(options.concurrency)
+    concurrency = allowed_concurrency(options.concurrency)
     seeds = _seeds(options)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
@@ -90,7 +89,7 @@ def run_crawl(options: argparse.Namespace) -> int:
             f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
         ) from error
     root, began = options.store.absolute(), time.monotonic()
-    plan = Plan(root, options.workers, options.concurrency, options.time_limit, options.quiet, logs)
+    plan = Plan(root, options.workers, concurrency, options.time_limit, options.quiet, logs)
     try:
         settings = begin(options.store, given, seeds, plan.id, log.warning)
         if not config.has_contact(settings):

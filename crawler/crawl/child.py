@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from crawler import errors
 
-CONTEXT = multiprocessing.get_context("spawn")  # forking a process that has threads or TLS is unsafe
+# Forking a process that has threads or TLS is unsafe: children are forked from a server process that has neither.
+CONTEXT = multiprocessing.get_context("forkserver")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 
@@ -21,17 +22,22 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+def preload(*modules: str) -> None:
+    """Have the server process import these modules, so that no child needs to; before the first child starts."""
+    CONTEXT.set_forkserver_preload(list(modules))
+
+
 def make_pool(prepare: Callable[..., None], *args: Any) -> ProcessPoolExecutor:
     """Return a pool of one process, in which `prepare(*args)` runs first."""
-    initial = (os.getpid(), prepare, args)
-    return ProcessPoolExecutor(1, mp_context=CONTEXT, initializer=_begin, initargs=initial)
+    return ProcessPoolExecutor(1, mp_context=CONTEXT, initializer=_begin, initargs=(prepare, args))
 
 
 def submit(
     pool: ProcessPoolExecutor, call: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
 ) -> Future[Result]:
     """Have the pool's process make a call; it is started if there is none yet."""
-    # A Ctrl-C reaches the whole group and would kill a child that is still starting: it starts with signals blocked.
+    # A Ctrl-C reaches the whole group and would kill a child that is still starting: it starts with signals blocked,
+    # and so does the server process, for good.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return pool.submit(call, *args, **kwargs)
@@ -39,11 +45,12 @@ def submit(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
-def _begin(parent: int, prepare: Callable[..., None], args: tuple[Any, ...]) -> None:
-    """Have this process die with its parent and leave signals to it."""
-    with suppress(OSError, AttributeError):  # not Linux: the checks of the parent's id, here and in upkeep, must do
+def _begin(prepare: Callable[..., None], args: tuple[Any, ...]) -> None:
+    """Have this process die with the server process, which ends with the program, and leave signals to the program."""
+    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id in upkeep must do
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    program = multiprocessing.parent_process()
+    if program is not None and not program.is_alive():
         os._exit(errors.STOPPED)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -7,6 +7,7 @@ import re
 import resource
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -26,9 +27,9 @@ from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.progress import Progress
 from crawler.crawl.reload import SettingsWatcher, Verdict
+from crawler.crawl.resources import BASE_FILES, concurrency_for, files_for
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.worker import ending
-from crawler.crawl.worker.pauses import BASE_FILES, files_for
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
 from crawler.frontier.batches import Outbox, from_lines
 from crawler.frontier.task import Task
@@ -38,9 +39,11 @@ from crawler.store.writer import StoreWriter
 from crawler.terminal import many
 from crawler.web.page import Failure
 
+CONCURRENCY = 256  # requests open per worker, unless said
 MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
-SUSPECTS_SECONDS = 60.0  # over which the pages that were in flight at a crash are retried, to tell them apart
+FEW_SUSPECTS = 16
+SUSPECT_SECONDS, SUSPECTS_SECONDS = 2.0, 60.0  # between the retries of two suspects, and for all of them at most
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
 M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one per thread, a worker used half as much memory again
 RESUMED = {
@@ -96,6 +99,7 @@ class Machine:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         try:
+            child.preload("crawler.crawl.worker.worker", "crawler.fetch.with_curl")
             for row in range(self.plan.workers):
                 self._start(row)
             # In its own thread, because a mount may hang.
@@ -181,22 +185,22 @@ class Machine:
             log.warning("resuming after %.0f s: %s", seconds, RESUMED[kind], extra=extra)
 
     def _on_worker_death(self, row: int, fault: bool = False) -> None:
-        """Blame a page for a dead worker: the one that it was reading, or after a crash all that were in flight.
+        """Blame a page for a dead worker: the one that it was reading, or else all that it had in flight.
 
-        A page that crashes two workers, or makes two run out of memory, gets a failure record. A kill from outside may
-        hit the same page twice by chance, so it counts half, as does a crash while nothing was being read. The blamed
-        pages are retried, each at its own time; all others wait in the dead worker's batches.
+        A page that crashes two workers, or makes two run out of memory, gets a failure record. A kill from outside
+        looks much the same and may hit the same page twice by chance, so it counts half, as does a crash with many
+        suspects. They are retried, each at its own time, to tell them apart; all else waits in the worker's batches.
         """
         in_flight, reading = self.scoreboard.in_flight(row), self.scoreboard.reading(row)
+        suspects = reading or in_flight
+        blame = 2 if self._has_crashed(row) and len(suspects) <= FEW_SUSPECTS else 1
         extra = {"event": "worker-died", "in_flight": len(in_flight)}
         log.warning("worker died with %s in flight; replaced", many(len(in_flight), "page"), extra=extra)
         self.scoreboard.clear_tasks(row)
         self._count_crash(row, fault)
-        has_crashed = self._has_crashed(row)
-        suspects = reading or (in_flight if has_crashed else [])
-        blame = 2 if has_crashed and reading else 1
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, outbox = StoreWriter(self.plan.root, files), Outbox(files, self.settings)
+        step = min(SUSPECT_SECONDS, SUSPECTS_SECONDS / max(len(suspects), 1))
         with suppress(StoreError):  # the dead worker's batches still hold all of them
             retried: list[Task] = []
             for number, task in enumerate(from_lines("\n".join(suspects).encode())):
@@ -204,7 +208,7 @@ class Machine:
                 if self._blamed[task.name] >= MAX_BLAME:
                     store.put_failure(task.name, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
                 else:
-                    due = time.monotonic() + number * SUSPECTS_SECONDS / len(suspects)
+                    due = time.monotonic() + step * number
                     retried.append(task._replace(attempt=task.attempt + 1, due=due))
             outbox.send(retried)
 
@@ -261,15 +265,20 @@ def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
     logs.begin()
 
 
-def check_limits(concurrency: int) -> None:
-    """Fail early where the file limit is too low for --concurrency: workers would wait for descriptors forever."""
+def allowed_concurrency(given: int | None) -> int:
+    """Return the requests that a worker may have open: as many as given, or the default as far as files allow it.
+
+    Fails early where the limit of open files is too low: workers would wait for descriptors forever.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = files_for(concurrency) + BASE_FILES
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise UsageError(
-            f"--concurrency {concurrency} may need {needed} open files per worker, but only {hard} are allowed; "
-            "raise `ulimit -n`, or lower --concurrency"
-        )
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else concurrency_for(hard)
+    if most >= (given or 1):
+        return given or min(CONCURRENCY, most)
+    needed = files_for(given or 1) + BASE_FILES
+    raise UsageError(
+        f"--concurrency {given or 1} may need {needed} open files per worker, but only {hard} are allowed; "
+        "raise `ulimit -n`, or lower --concurrency"
+    )
 
 
 def raise_limits() -> None:

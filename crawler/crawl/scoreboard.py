@@ -5,7 +5,7 @@ There are no locks, so a worker killed at any moment blocks nobody. Each worker 
 
 from __future__ import annotations
 
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 from typing import Any
 
 from crawler.web.reasons import KINDS
@@ -24,7 +24,7 @@ RUN, DRAIN, OPERATOR_STOP = 0, 1, 2  # operator stop: a worker has seen `crawler
 class Scoreboard:
     """One row per worker with its counters and tasks in flight, and what the supervisor tells all workers."""
 
-    def __init__(self, context: SpawnContext, workers: int, concurrency: int) -> None:
+    def __init__(self, context: BaseContext, workers: int, concurrency: int) -> None:
         self.workers, self.concurrency = workers, concurrency
         self._state = context.RawValue("i", RUN)
         self._numbers = context.RawArray("q", workers * len(COUNTERS))

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -179,6 +178,8 @@ def fold(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def read_date(value: str) -> float | None:
     """Return a header's date as seconds since 1970, or None if it is not a date."""
+    from email.utils import parsedate_to_datetime  # here: few responses need it, and it loads slowly
+
     try:
         return parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from crawler.store.records import to_json
 
@@ -30,15 +29,18 @@ class LocalLock:
     """
 
     def __init__(self, id: str) -> None:
+        from filelock import FileLock  # here: it loads slowly, and only workers have locks
+
         self._path = self._of(id)
         self._lock = FileLock(self._path, timeout=0, thread_local=False)
+        self._noting = threading.Lock()  # heartbeats and flushes note counters, each in its own thread
         with suppress(OSError):  # without a lock, others wait for `dead_after`
             self._lock.acquire()
 
     def note(self, counters: dict[str, Any]) -> None:
         """Save counters that the next heartbeat would show."""
         fresh = self._path.with_suffix(".new")
-        with suppress(OSError):  # the disk is full or was cleaned up: the next heartbeat will do
+        with self._noting, suppress(OSError):  # the disk is full or was cleaned up: the next heartbeat will do
             fresh.write_bytes(to_json(counters))
             fresh.rename(self._path.with_suffix(".json"))
             os.utime(self._path)  # temporary folders are cleaned up by age
@@ -51,6 +53,8 @@ class LocalLock:
     @classmethod
     def died_here(cls, id: str) -> tuple[bool, bytes | None]:
         """Return whether a worker ran on this machine and is gone, and its last counters."""
+        from filelock import FileLock, Timeout
+
         path = cls._of(id)
         try:
             note = path.with_suffix(".json").read_bytes() if path.with_suffix(".json").exists() else None

@@ -24,12 +24,11 @@ SOON = 1.0  # seconds: a host that is due within these is waited for before one 
 SHARE_OF = 1000  # requests: a host's share is its part of the last so many
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
-ARRIVAL_STEP = 1e-6  # seconds between the due times of hosts that arrive together: the first to arrive goes first
 
 SCHEMA = """
 CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, strain REAL, met INT, kept INT, past INT,
-                  pace REAL, answered INT, busy INT) WITHOUT ROWID;
-CREATE INDEX host_waiting ON host(answered, due) WHERE state = 1;
+                  pace REAL, answered INT, busy INT, arrival INT) WITHOUT ROWID;
+CREATE INDEX host_waiting ON host(answered, due, arrival) WHERE state = 1;
 CREATE INDEX host_shard ON host(shard);
 """
 FACTS = "shard, due, strain, met, kept, past, pace, answered"  # the columns that are fields of Host
@@ -91,7 +90,7 @@ class Hosts:
         self._ready: tuple[list[Entry], list[Entry]] = ([], [])  # heaps by `since`: not answered, answered
         self._oldest = [inf, inf]  # due time of the first stored host: not answered, answered
         self._entries = 0
-        self._last_arrival = 0.0
+        self._arrivals = 0  # of hosts that are due at the same time, the first to arrive goes first
         db.executescript(SCHEMA)
 
     # ---- rows
@@ -105,7 +104,7 @@ class Hosts:
             else:
                 note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
                 self._db.execute(
-                    f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 0, ?, NULL, 0, 0) {note}", (name, shard, bits)
+                    f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 0, ?, NULL, 0, 0, 0) {note}", (name, shard, bits)
                 )
 
     def wake(self, name: str, shard: int, now: float) -> None:
@@ -117,10 +116,13 @@ class Hosts:
                 host.since = max(host.due, now)
                 self._push(RESTING, host)
             return
-        self._last_arrival = due = max(now, self._last_arrival + ARRIVAL_STEP)
-        insert = "INSERT INTO host VALUES (?, ?, 1, ?, 0, 0, 0, 0, NULL, 0, 0)"
-        wake = "ON CONFLICT(host) DO UPDATE SET state = 1, due = max(due, excluded.due) WHERE state = 0"
-        found = self._db.execute(f"{insert} {wake} RETURNING answered, due", (name, shard, due)).fetchall()
+        self._arrivals += 1
+        insert = "INSERT INTO host VALUES (?, ?, 1, ?, 0, 0, 0, 0, NULL, 0, 0, ?)"
+        wake = (
+            "ON CONFLICT(host) DO UPDATE SET state = 1, due = max(due, excluded.due), arrival = excluded.arrival "
+            "WHERE state = 0 RETURNING answered, due"
+        )
+        found = self._db.execute(f"{insert} {wake}", (name, shard, now, self._arrivals)).fetchall()
         for answered, due in found:
             self._oldest[answered] = min(self._oldest[answered], due)
 
@@ -150,7 +152,8 @@ class Hosts:
                 continue
             if len(self.loaded) >= MAX_LOADED:
                 return
-            query = f"SELECT host, {FACTS} FROM host WHERE state = 1 AND answered = ? AND due <= ? ORDER BY due LIMIT ?"
+            order = "ORDER BY due, arrival"
+            query = f"SELECT host, {FACTS} FROM host WHERE state = 1 AND answered = ? AND due <= ? {order} LIMIT ?"
             for row in self._db.execute(query, (answered, now, LOADED_AT_ONCE)).fetchall():
                 self._add(Host(*row))
             oldest = "SELECT min(due) FROM host WHERE state = 1 AND answered = ?"

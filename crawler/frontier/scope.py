@@ -174,7 +174,7 @@ def bars(scope: Scope, task: Task) -> str | None:
     Seeds and sitemaps need no include; robots tasks are always allowed. The scope itself is not checked: another
     worker may have widened it.
     """
-    if task.kind == ROBOTS:
+    if task.kind == ROBOTS or not scope.has_patterns:
         return None
     is_named = task.depth == 0 or task.level > 0
     return scope.bars(task.url, despite=("include",) if is_named else ())
@@ -212,6 +212,7 @@ class Scope:
         """Use these patterns from now on."""
         self._include = [re.compile(pattern) for pattern in include]
         self._exclude = [re.compile(pattern) for pattern in exclude]
+        self.has_patterns = bool(self._include or self._exclude)
 
     def add(self, seed: str) -> None:
         """Add a normalized URL as a seed."""

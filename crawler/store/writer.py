@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from filelock import SoftFileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from crawler import settings as config
 from crawler.errors import Busy
@@ -21,6 +19,9 @@ from crawler.store.records import failure_record, to_json, utc
 from crawler.store.store import FOLDERS, FORMAT, Robots, Store, check_store, fixed_settings, path_of, shard_name
 from crawler.web import urls
 from crawler.web.page import Failure
+
+if TYPE_CHECKING:
+    from filelock import SoftFileLock
 
 LOCK = ".lock"  # exists while one machine makes, repairs or rehydrates the store
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
@@ -117,6 +118,8 @@ class StoreWriter(Store):
     @contextmanager
     def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
         """Hold a lock while one machine does something short; not for ownership of shards."""
+        from filelock import SoftFileLock, Timeout  # here: it loads slowly, and most runs need no lock
+
         lock = SoftFileLock(self.root / LOCK)
         try:
             _acquire(lock, time.monotonic() + seconds)

@@ -18,14 +18,14 @@ class _Limits(NamedTuple):
     tags: int  # so many cannot hurt, however nested
     length: int  # characters; a longer page is always counted
     depths: float  # sum over all tags of the elements that are open
-    copies: int  # of styles, each a node in memory: what many small pages at once may take
-    share: int  # copies for each character, if that is more: large pages are parsed one at a time
+    copies: int  # of styles, each a node in memory: a worker reads one page at a time
+    share: int  # copies for each character, if that is more
     pieces: int  # tags and attributes, each a node in memory
     read: int = 1 << 40  # characters that are read at all: html5lib's time grows with their square
 
 
 _LIMITS = {
-    "turbohtml": _Limits(1_000_000, 2_000_000, math.inf, 400_000, 4, 1_000_000),
+    "turbohtml": _Limits(1_000_000, 2_000_000, math.inf, 1_600_000, 4, 1_000_000),
     "html5lib": _Limits(500, 65_536, 1_000_000, 50_000, 0, 50_000, 500_000),
 }
 _MAX_ROOTS = 1_000

@@ -30,6 +30,7 @@ class Rules:
         group = said.groups.get(token(agent)) or said.groups.get("*") or _Group()
         text = "User-agent: *\n" + "\n".join(group.rules)
         self.delay = group.delay  # its Crawl-delay, in seconds
+        self._allows_all = not group.rules
         self.sitemaps = tuple(said.sitemaps)  # as written
         self._small = Protego.parse(text) if len(text) <= MAX_PARSED else None
         self._large = b"" if self._small else zlib.compress(text.encode("ascii"))
@@ -37,6 +38,8 @@ class Rules:
 
     def allow(self, url: str) -> bool:
         """Tell whether this URL may be requested."""
+        if self._allows_all:
+            return True
         path = _AUTHORITY.sub("", url.partition("#")[0])
         rules = self._small or _parsed(self._large)
         return path == "/robots.txt" or bool(rules.can_fetch(_address(path), "*"))

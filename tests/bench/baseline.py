@@ -1,6 +1,6 @@
 """The script that this project grew from, kept as it was meant: a pool, level by level, and one dict for all.
 
-    python baseline.py OUT SEEDS [--depth N] [--limit N] [--threads]
+    python baseline.py OUT SEEDS [--depth N] [--max-pages N] [--threads]
 
 Its pace is as it was, with a delay of 0: the counts of all hosts are summed for each page, and nobody waits.
 """
@@ -93,12 +93,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("seeds", type=Path)
     parser.add_argument("--depth", type=int, default=10**9)
-    parser.add_argument("--limit", type=int, default=10**9)
+    parser.add_argument("--max-pages", type=int, default=10**9)
     parser.add_argument("--threads", action="store_true")
     args = parser.parse_args()
     pool = ThreadPoolExecutor if args.threads else ProcessPoolExecutor
     with Manager() as manager, pool(WORKERS) as executor:
-        crawl(executor, manager.dict(), args.out, args.seeds.read_text().split(), args.depth, args.limit)
+        crawl(executor, manager.dict(), args.out, args.seeds.read_text().split(), args.depth, args.max_pages)
 
 
 if __name__ == "__main__":

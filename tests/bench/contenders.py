@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from corpus import Web
-from measure import count_files
+from measure import times
 
 HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
 ALL = 10**9
 # Pages per round of those that take long: a rate is per page, and the pages are a fair sample.
 SCRAPY, HTML5LIB = 1_500, 300
-THREADS = 16  # of a worker, unless said: the program's default
+FAST = ("robots=false", "delay=0")  # as all the others are
 WRK = ["wrk", "--threads", "2", "--connections", "32"]
 
 
@@ -27,8 +28,13 @@ class Job:
     web: Web
     out: Path  # where it keeps what it finds; not there yet
     seeds: Path  # a file of URLs, one a line
-    urls: Path  # likewise of all pages, for those that follow no links
     trusted: Path | None  # the certificates to trust
+
+    def urls(self) -> Path:
+        """A file of all pages' URLs, for those that follow no links."""
+        path = self.out.with_suffix(".urls")
+        path.write_text("".join(f"{url}\n" for url in self.web.urls()))
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +43,62 @@ class Contender:
 
     name: str
     command: Callable[[Job], list[str]]
-    stored: Callable[[Path], int]  # pages, by the folder that it wrote
+    stored: Callable[[Path], list[float]]  # when each page was, by the folder that it wrote
     most: int = ALL  # pages that it is given
     cases: str = "abce"
     codes: tuple[int, ...] = (0,)  # exit codes that are no failure
     writes: bool = True
+    program: Path = PROJECT  # the folder that it runs in: Python takes the package from there
 
 
-def contenders() -> list[Contender]:
-    """All of them, in the order of the table."""
+def contenders(base: Path | None = None) -> list[Contender]:
+    """All of them, in the order of the table; `base` is where another revision of this program is."""
     return [
-        *(ours(f"this, {number} worker{'s' * (number > 1)}", number) for number in (1, 2)),
-        *(ours(f"this, {number} workers", number, cases="c") for number in (3, 4)),
-        ours("this, 1 worker, twice the threads", 1, threads=2 * THREADS),
+        *(ours(f"this, {count(number)}", number, cases="abcem") for number in (1, 2)),
+        *(ours(f"this, {count(number)}", number, cases="c") for number in (3, 4)),
+        *(before(base, number) for number in (1, 2) if base),
         ours("this, 2 workers, requests", 2, "fetcher=requests"),
         ours("this, 2 workers, not synced", 2, "durable=false"),
         ours("this, 2 workers, html5lib", 2, "parser=html5lib", most=HTML5LIB),
-        Contender("scrapy", _script("spider.py"), _htmls, SCRAPY),
-        Contender("scrapy, 2 processes", _script("spider.py", "--processes", "2"), _htmls, SCRAPY, "bce"),
+        Contender("scrapy", script("spider.py"), htmls, SCRAPY, "abcem"),
+        Contender("scrapy, 2 processes", script("spider.py", "--processes", "2"), htmls, SCRAPY, "bce"),
         *(wget2(threads) for threads in (8, 32)),
-        Contender("the 60-line script", _script("baseline.py"), _htmls, HTML5LIB),
-        Contender("the same with threads", _script("baseline.py", "--threads"), _htmls, HTML5LIB),
-        *(bare(processes, "abce") for processes in (1, 2)),
+        Contender("the 60-line script", script("baseline.py"), htmls, HTML5LIB),
+        Contender("the same with threads", script("baseline.py", "--threads"), htmls, HTML5LIB),
+        *(bare(processes, "abcem") for processes in (1, 2)),
         *(bare(processes, "c") for processes in (3, 4)),
         Contender("wrk", _wrk, _requests, writes=False),
     ]
 
 
+def count(workers: int) -> str:
+    """So many workers, in words."""
+    return f"{workers} worker{'s' * (workers > 1)}"
+
+
+def before(base: Path, workers: int) -> Contender:
+    """This program as it was at another revision."""
+    return ours(f"before, {count(workers)}", workers, cases="abcm", program=base)
+
+
 def ours(
-    name: str, workers: int, setting: str = "", threads: int = THREADS, most: int = ALL, cases: str = "abce"
+    name: str,
+    workers: int,
+    *more: str,
+    pace: Sequence[str] = FAST,
+    most: int = ALL,
+    cases: str = "abce",
+    program: Path = PROJECT,
 ) -> Contender:
-    """This program; 4 is its exit code when a limit was reached."""
+    """This program with its default concurrency and these settings; 4 is its exit code when a limit was reached."""
 
     def command(job: Job) -> list[str]:
         spread = "url" if len(job.web.seeds) == 1 else "host"
-        settings = ["robots=false", f"spread={spread}", "scope=host", *([setting] if setting else [])]
-        flags = ["--allow-private", "--quiet", "-w", "0", "-j", str(workers), "-t", str(threads), "-i", str(job.seeds)]
-        sets = [word for each in settings for word in ("-s", each)]
+        sets = [word for each in (*pace, *more, f"spread={spread}", "scope=host") for word in ("-s", each)]
+        flags = ["--allow-private", "--quiet", "-j", str(workers), "-i", str(job.seeds)]
         return [sys.executable, "-m", "crawler", "run", str(job.out), *flags, *sets, *_reach(job.web)]
 
-    return Contender(name, command, _htmls, most, cases, codes=(0, 4))
+    return Contender(name, command, htmls, most, cases, codes=(0, 4), program=program)
 
 
 def wget2(threads: int) -> Contender:
@@ -91,17 +113,17 @@ def wget2(threads: int) -> Contender:
         where = ["-P", str(job.out), "-i", str(job.seeds)]
         return ["wget2", *plain, ignored, f"--max-threads={threads}", *trust, *depth, *where]
 
-    return Contender(f"wget2, {threads} threads", command, _html_names, codes=(0, 8))
+    return Contender(f"wget2, {threads} threads", command, _html_names, cases="abcem", codes=(0, 8))
 
 
 def bare(processes: int, cases: str) -> Contender:
     """The bare loop of fetching and writing."""
 
     def command(job: Job) -> list[str]:
-        script = str(HERE / "bare.py")
-        return [sys.executable, script, str(job.out), str(job.urls), "--processes", str(processes)]
+        where = [str(HERE / "bare.py"), str(job.out), str(job.urls())]
+        return [sys.executable, *where, "--processes", str(processes)]
 
-    return Contender(f"bare loop, {processes} process{'es' * (processes > 1)}", command, count_files, cases=cases)
+    return Contender(f"bare loop, {processes} process{'es' * (processes > 1)}", command, times, cases=cases)
 
 
 def environment(trusted: Path | None) -> dict[str, str]:
@@ -113,7 +135,9 @@ def environment(trusted: Path | None) -> dict[str, str]:
     )
 
 
-def _script(name: str, *flags: str) -> Callable[[Job], list[str]]:
+def script(name: str, *flags: str) -> Callable[[Job], list[str]]:
+    """A script of this folder."""
+
     def command(job: Job) -> list[str]:
         return [sys.executable, str(HERE / name), str(job.out), str(job.seeds), *flags, *_reach(job.web)]
 
@@ -129,22 +153,24 @@ def _wrk(job: Job) -> list[str]:
     """Where each host has one page, each page needs a connection."""
     close = ["close"] if job.web.depth == 0 else []
     url = job.web.seeds[0]
-    asked = ["--duration", "3s", "--script", str(HERE / "urls.lua"), url, "--", str(job.urls), *close]
+    asked = ["--duration", "3s", "--script", str(HERE / "urls.lua"), url, "--", str(job.urls()), *close]
     return [*WRK, *asked]
 
 
-def _htmls(out: Path) -> int:
-    return count_files(out / "htmls")
+def htmls(out: Path) -> list[float]:
+    """When each page was stored by those who have a folder for them."""
+    return times(out / "htmls")
 
 
-def _html_names(out: Path) -> int:
-    return count_files(out, accept=lambda name: name.endswith(".html"))
+def _html_names(out: Path) -> list[float]:
+    return times(out, accept=lambda name: name.endswith(".html"))
 
 
-def _requests(out: Path) -> int:
-    """What wrk says that it got; its output is beside the folder that it does not write."""
-    found = re.findall(r"(\d+) requests in", log_of(out).read_text())
-    return int(found[-1]) if found else 0
+def _requests(out: Path) -> list[float]:
+    """As many as wrk says that it got, which it does at its end, in its output beside the folder it does not write."""
+    log = log_of(out)
+    found = re.findall(r"(\d+) requests in", log.read_text())
+    return int(found[-1]) * [log.stat().st_mtime] if found else []
 
 
 def log_of(out: Path) -> Path:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -23,7 +24,11 @@ PACKAGES = {
 SMALLEST, LARGEST = 1_000, 500_000  # bytes: neither stubs, nor the few books on one page that would outweigh the rest
 # At least so large where any page will do: 37 KB on average, as pages of the web are rather than those of manuals.
 USUAL = 10_000
+MODERN = (200_000, 260_000)  # bytes of a page where pages are as large as those of the web have become
+BODY = re.compile(rb"(.*?<body[^>]*>)(.*)(</body>.*)", re.DOTALL | re.IGNORECASE)  # what is before, in and after it
 DOMAIN = "bench.test"
+FOLDERS = 100  # that the hosts share where they are too many to have their own: by the last two digits of the name
+DEAD = ("refused", "silent", "unreachable", "unknown")  # domains whose hosts never answer, each for another reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,69 @@ def many(folder: Path, hosts: int = 300, each: int = 20) -> Web:
     for name in names:
         _lay_out(root / name, list(islice(pages, each)))
     return Web("many", root, [f"http://{name}/" for name in names], hosts * (each + 1), 1)
+
+
+def large(folder: Path, hosts: int = 1_000) -> Web:
+    """Hosts with https and one page each, of the size in MODERN: the head of a real page and the bodies of several."""
+    root = folder / "large"
+    names = [f"large-{number:04}.{DOMAIN}" for number in range(hosts)]
+    texts = (page.read_bytes() for page in cycle(_shuffled(sources(USUAL))))
+    pages = (match for text in texts if len(text) < MODERN[0] and (match := BODY.fullmatch(text)))
+    for name in names:
+        (root / name).mkdir(parents=True)
+        (root / name / "index.html").write_bytes(_joined(pages))
+    return Web("large", root, [f"https://{name}/" for name in names], hosts, 0)
+
+
+def _joined(pages: Iterator[re.Match[bytes]]) -> bytes:
+    """The next of these pages with the bodies of some that follow; those that are too large for it are left out."""
+    head, body, end = next(pages).groups()
+    bodies, size = [body], len(head + body + end)
+    while size < MODERN[0]:
+        body = next(pages)[2]
+        if size + len(body) <= MODERN[1]:
+            bodies.append(body)
+            size += len(body)
+    return b"".join([head, *bodies, end])
+
+
+def real(folder: Path, hosts: int = 20_000, each: int = 20) -> Web:
+    """Hosts as in `many`, a tenth of them dead in one of four ways."""
+    root, pages = folder / "real", cycle(_shuffled(sources(USUAL)))
+    for number in range(FOLDERS):
+        _lay_out(root / f"{number:02}", list(islice(pages, each)))
+    names = [f"real-{number:05}.{_dead(number)}{DOMAIN}" for number in range(hosts)]
+    return Web("real", root, [f"http://{name}/" for name in names], hosts * (each + 1), 1)
+
+
+def _dead(number: int) -> str:
+    """The domain of a dead host with this number, or nothing."""
+    tens, ones = divmod(number, 10)
+    return f"{DEAD[tens % len(DEAD)]}." if ones == 5 else ""
+
+
+def living(web: Web) -> Web:
+    """A web without its dead hosts."""
+    seeds = [seed for seed in web.seeds if seed.split("/")[2].split(".")[1] not in DEAD]
+    return replace(web, seeds=seeds, pages=web.pages * len(seeds) // len(web.seeds))
+
+
+def first(folder: Path, hosts: int = 100_000) -> Web:
+    """Very many hosts with one page each."""
+    root = folder / "first"
+    for number, source in zip(range(FOLDERS), _shuffled(sources(USUAL)), strict=False):
+        _link(root / f"{number:02}" / "index.html", source)
+    return Web("first", root, [f"http://first-{number:06}.{DOMAIN}/" for number in range(hosts)], hosts, 0)
+
+
+def silent(folder: Path, honest: int = 20, each: int = 200, dead: int = 100) -> Web:
+    """Some hosts with many pages each, and hosts before them that accept connections and stay silent."""
+    root, pages = folder / "silent", cycle(_shuffled(sources(USUAL)))
+    for number in range(honest):
+        _lay_out(root / f"{number:02}", list(islice(pages, each)))
+    names = [f"silent-{number:02}.silent.{DOMAIN}" for number in range(dead)]
+    names += [f"honest-{number:02}.{DOMAIN}" for number in range(honest)]
+    return Web("silent", root, [f"http://{name}/" for name in names], honest * (each + 1), 1)
 
 
 def sources(smallest: int = SMALLEST) -> list[Path]:

@@ -29,7 +29,6 @@ SIZES = (10_000, 100_000, 1_000_000)  # known URLs
 QUICK = (5_000, 20_000, 100_000)
 WINDOW = 2_000  # pages over which the cost is taken, beginning at each size
 PROJECT = Path(__file__).parents[2]
-THREADS = 16
 LIMIT = 1800.0  # seconds that any single step may take
 
 
@@ -99,7 +98,7 @@ def measure(folder: Path, quick: bool = False, show: Callable[[str], None] = pri
 @contextmanager
 def _crawler(web: endless.Endless, root: Path, log: Path) -> Iterator[int]:
     """`crawler run` on the store; everything is killed at the end, as a power cut would."""
-    command = [sys.executable, "-m", "crawler", "run", str(root), endless.url(0), "-j", "1", "-t", str(THREADS)]
+    command = [sys.executable, "-m", "crawler", "run", str(root), endless.url(0), "-j", "1"]
     settings = ("robots=false", "delay=0", "spread=host", "scope=any")
     for setting in (*settings, f"connect_to=['::127.0.0.1:{web.port}']"):
         command += ["-s", setting]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from corpus import Web
 from lab.machines.mounts import Mount, Sshfs
 from lab.machines.network import until
 from lab.operations import count, per_page, trace
-from measure import Cost, count_files, run
+from measure import Cost, run, times
 from servers import names, nginx
 from table import Row
 
 HERE = Path(__file__).parent
-WORKERS, THREADS = 2, 32
+WORKERS = 2
 LATENCY = 0.0005  # seconds, each way
 TRIED = (1, 4, 16, 32)  # threads of a process of the bare loop; the best of them is compared
 SOME = 600  # pages for finding that out, and for counting operations, which strace makes slow
@@ -68,7 +67,7 @@ class Bench:
         """With how many threads the bare loop is fastest; the pages it writes are those of a crawl."""
         self._cost("tried", self._crawl("tried", "false", self.web.part(SOME)))
         self._note_pages("tried")
-        rates = {n: self._cost(f"tried-{n}", self._bare(f"tried-{n}", n)).rate for n in TRIED}
+        rates = {n: self._cost(f"tried-{n}", self._bare(f"tried-{n}", n)).whole.rate for n in TRIED}
         return max(rates, key=rates.__getitem__)
 
     def round(self, name: str, threads: int) -> dict[str, Cost]:
@@ -87,18 +86,18 @@ class Bench:
         part, durable = self.web.part(SOME), str(name == OURS_SYNCED).lower()
         command = self._crawl(title, durable, part) if name in AGAINST else self._bare(title, threads)
         calls = self.folder / f"{title}.calls"
-        pages = self._cost(title, trace(command, calls)).pages
+        pages = self._cost(title, trace(command, calls)).whole.pages
         with calls.open(encoding="utf-8", errors="replace") as lines:
             return per_page(count(lines, self.mount.at(0) / title), pages)
 
     def _cost(self, title: str, command: Sequence[str]) -> Cost:
-        cost = run(command, self.folder / f"{title}.log", LONGEST)
-        return replace(cost, pages=count_files(self.mount.real / title / "links"))
+        ran = run(command, self.folder / f"{title}.log", LONGEST)
+        return ran.cost(times(self.mount.real / title / "links"))
 
     def _crawl(self, title: str, durable: str, web: Web) -> list[str]:
         seeds = self.folder / f"{title}.seeds"
         seeds.write_text("\n".join(web.seeds))
-        flags = ["--allow-private", "--quiet", "-w", "0", "-j", str(WORKERS), "-t", str(THREADS), "-i", str(seeds)]
+        flags = ["--allow-private", "--quiet", "-w", "0", "-j", str(WORKERS), "-i", str(seeds)]
         settings = ["robots=false", "spread=host", "scope=host", f"depth={web.depth}", f"durable={durable}"]
         sets = [word for each in settings for word in ("-s", each)]
         return [sys.executable, "-m", "crawler", "run", str(self.mount.at(0) / title), *flags, *sets]
@@ -119,10 +118,10 @@ class Bench:
 def show(found: list[Row]) -> str:
     """The table of case d."""
     by_name = {row.name: row for row in found}
-    head = f"{'over sshfs':<24}{'pages/s':>9}{'CPU s/1,000':>13}{'operations':>12}{'ratio':>7}"
+    head = f"{'over sshfs':<24}{'pages/s':>9}{'steady':>9}{'CPU s/1,000':>13}{'operations':>12}{'ratio':>7}"
     lines = [f"{head}   (a page is {2 * LATENCY * 1000:g} ms there and back away)"]
     for row in found:
         other = by_name.get(AGAINST.get(row.name, ""))
         ratio = f"{row.rate / other.rate:7.2f} of the {other.name}" if other else ""
-        lines.append(f"{row.name:<24}{row.rate:9.0f}{row.cpu:13.2f}{row.operations:12.1f}{ratio}")
+        lines.append(f"{row.name:<24}{row.rate:9.0f}{row.steady_rate:9.0f}{row.cpu:13.2f}{row.operations:12.1f}{ratio}")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from corpus import PACKAGES, folder_of
 
@@ -18,12 +19,14 @@ PROGRAMS = {
     "wget2": "wget2",
     "wrk": "wrk",
 }
+MODULES = {"/usr/lib/nginx/modules/ngx_http_lua_module.so": "libnginx-mod-http-lua"}
 
 
 def provide() -> None:
     """Install what is missing, or end with a sentence that says what it is."""
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     absent = [package for program, package in PROGRAMS.items() if not shutil.which(program)]
+    absent += [package for module, package in MODULES.items() if not Path(module).exists()]
     absent += [package for package in PACKAGES if not folder_of(package).is_dir()]
     if not absent:
         return

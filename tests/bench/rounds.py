@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import corpus
@@ -16,7 +15,7 @@ import servers
 from contenders import Contender, Job, contenders, environment, log_of
 from corpus import Web
 from lab.operations import can_trace, count, per_page, trace
-from measure import Cost, run
+from measure import KILLED, Cost, Ran, run
 from table import Row
 
 LIMIT = 900.0  # seconds after which a contender is ended
@@ -28,24 +27,31 @@ TITLES = {
     "b": "case b: hosts with one page each",
     "c": "case c: hosts with a front page and the pages that it links to",
     "e": "case e: https, hosts with one page each",
+    "m": "case m: modern, https, hosts with one page of 200 to 260 KB each",
 }
 
 
-def rows(case: str, folder: Path, rounds: int, part: int = 1, only: str = "") -> list[Row]:
+HTTPS = "em"
+
+
+def rows(case: str, folder: Path, rounds: int, part: int = 1, only: str = "", base: Path | None = None) -> list[Row]:
     """What a case costs each contender whose name contains `only`; of everything it takes one in `part`."""
-    chosen = [one for one in contenders() if case in one.cases and only in one.name]
+    chosen = [one for one in contenders(base) if case in one.cases and only in one.name]
     costs: dict[str, list[Cost]] = {one.name: [] for one in chosen}
     with served(case, folder, part) as (web, trusted), turns_in(folder, trusted) as turns:
         for number in range(rounds):
             for one in chosen:
                 costs[one.name].append(turns.take(one, web.part(one.most // part)))
-                _progress(f"{case}, round {number + 1}: {one.name}", costs[one.name][-1])
+                progress(f"{case}, round {number + 1}: {one.name}", costs[one.name][-1])
         traced = {one.name: turns.operations(one, web.part(min(TRACED, one.most) // part)) for one in chosen}
         return [Row(case, name, found, traced[name]) for name, found in costs.items()]
 
 
-def _progress(what: str, cost: Cost) -> None:
-    found = f"{cost.pages:,} pages in {cost.seconds:.1f} s, {cost.cpu_per_thousand:.2f} CPU s per 1,000"
+def progress(what: str, cost: Cost) -> None:
+    """Say on stderr what a turn has found."""
+    whole, steady = cost.whole, cost.steady
+    found = f"{whole.pages:,} pages in {whole.seconds:.1f} s, {whole.cpu_per_thousand:.2f} CPU s per 1,000"
+    found += f"; steady {steady.rate:,.1f} pages/s, {steady.cpu_per_thousand:.2f}"
     print(f"  {what}: {found}", file=sys.stderr, flush=True)
 
 
@@ -53,7 +59,7 @@ def _progress(what: str, cost: Cost) -> None:
 def served(case: str, folder: Path, part: int) -> Iterator[tuple[Web, Path | None]]:
     """The web of a case, or one in `part` of its pages, while it is served; and whom to trust."""
     web = web_of(case, folder / "webs" / case, part)
-    certificate, trusted = servers.certificate(folder / "certificates") if case == "e" else (None, None)
+    certificate, trusted = servers.certificate(folder / "certificates") if case in HTTPS else (None, None)
     with servers.nginx(web.root, folder / "nginx", certificate=certificate):
         yield web, trusted
 
@@ -65,6 +71,7 @@ def web_of(case: str, folder: Path, part: int = 1) -> Web:
         "b": lambda: corpus.flat(folder, 2_941 // part),
         "c": lambda: corpus.many(folder, 300 // part),
         "e": lambda: corpus.flat(folder, 500 // part, "https"),
+        "m": lambda: corpus.large(folder, 1_000 // part),
     }
     return makers[case]()
 
@@ -89,13 +96,17 @@ class Turns:
 
     def take(self, one: Contender, web: Web) -> Cost:
         """What it costs a contender to crawl a web; says so when it has not stored the pages that there are."""
-        os.sync()  # or what the one before has written is written in this one's time
         with self._job(web) as job:
-            cost = self._run(one, one.command(job), job)
-            pages = one.stored(job.out)
+            cost = self._run(one, one.command(job), job).cost(one.stored(job.out))
+        pages = cost.whole.pages
         if one.writes and not web.limit and abs(pages - web.pages) > AGREE * web.pages:
             print(f"{one.name} stored {pages:,} of {web.pages:,} pages of {web.name}", flush=True)
-        return replace(cost, pages=max(pages, 1))
+        return cost
+
+    def take_for(self, one: Contender, web: Web, seconds: float) -> tuple[Ran, list[float]]:
+        """A contender that is killed after so many seconds, and when it stored each page."""
+        with self._job(web) as job:
+            return self._run(one, one.command(job), job, seconds, (*one.codes, KILLED)), one.stored(job.out)
 
     def operations(self, one: Contender, web: Web) -> float | None:
         """Metadata operations per page, in a run under strace that is not timed."""
@@ -105,18 +116,20 @@ class Turns:
             calls = self.folder / "calls"
             self._run(one, trace(one.command(job), calls), job)
             with calls.open(encoding="utf-8", errors="replace") as lines:
-                return per_page(count(lines, job.out), max(one.stored(job.out), 1))
+                return per_page(count(lines, job.out), max(len(one.stored(job.out)), 1))
 
-    def _run(self, one: Contender, command: list[str], job: Job) -> Cost:
-        return run(command, log_of(job.out), LIMIT, environment(self.trusted), codes=one.codes)
+    def _run(
+        self, one: Contender, command: list[str], job: Job, limit: float = LIMIT, codes: tuple[int, ...] = ()
+    ) -> Ran:
+        os.sync()  # or what the one before has written is written in this one's time
+        return run(command, log_of(job.out), limit, environment(self.trusted), one.program, codes or one.codes)
 
     @contextmanager
     def _job(self, web: Web) -> Iterator[Job]:
         """Not put away when it fails: its log says why."""
         self.folder.mkdir()
-        job = Job(web, self.folder / "out", self.folder / "seeds", self.folder / "urls", self.trusted)
+        job = Job(web, self.folder / "out", self.folder / "seeds", self.trusted)
         job.seeds.write_text("".join(f"{url}\n" for url in web.seeds))
-        job.urls.write_text("".join(f"{url}\n" for url in web.urls()))
         yield job
         self.old.mkdir(exist_ok=True)
         self.folder.rename(self.old / str(len(list(self.old.iterdir()))))

@@ -1,9 +1,11 @@
 """The benchmark: contenders side by side on the same real pages, in rounds; a table, the targets and a plot.
 
-    python tests/bench/run.py [--cases abcdeg] [--rounds 3] [--quick] [--only TEXT]
+    python tests/bench/run.py [--cases abcdefgmrs] [--rounds 3] [--quick] [--only TEXT] [--base REVISION]
 
 a: one site. b: hosts with one page each. c: hosts with some pages each. d: as c, the store far away. e: https.
-g: growth to a million known URLs.
+f: first contact with 100,000 hosts. g: growth to a million known URLs. m: modern, large pages over https.
+r: real, 20,000 hosts that answer late or never. s: some hosts beside silent ones.
+With --base, this program as it was at another git revision takes part in a, b, c, f, m, r and s.
 What it finds is in .bench/: table.txt, results.json and plot.png.
 """
 
@@ -20,16 +22,19 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # operations, certificates, mounts
 
+import base
 import growth
 import mounted
 import packages
 import plot
+import real
 import rounds
 import servers
 import table
 from table import Row, Target
 
 BENCH = Path(__file__).parents[2] / ".bench"
+CASES = "abcdefgmrs"
 QUICK = 20  # --quick takes one in so many of all pages
 
 
@@ -43,10 +48,12 @@ def main() -> None:
     BENCH.mkdir()
     say(
         table.NOTES
+        + real.NOTES.format(**asdict(real.clock(args.quick)))
         + ("--quick: so few pages that most of it is start and end; no ratio counts\n" if args.quick else "")
     )
-    rows = side_by_side(args)
-    targets = table.targets(rows)
+    before = base.check_out(args.base, BENCH / "base") if args.base else None
+    rows, timed = side_by_side(args, before)
+    targets = [*table.targets(rows), *real.targets(timed)]
     in_c = [row for row in rows if row.case == "c"]
     panels: list[plot.Panel] = [partial(plot.by_workers, rows=in_c)] if in_c else []
     if "d" in args.cases:
@@ -63,26 +70,38 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--cases", default="abcdeg", help="some of them; g is growth, to 1 million URLs")
+    parser.add_argument("--cases", default=CASES, help="some of them")
     parser.add_argument("--rounds", type=int, help="3; with --quick 1")
     parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
     parser.add_argument("--only", default="", help="contenders whose names contain this")
+    parser.add_argument("--base", help="a git revision of this program that takes part as `before`")
     args = parser.parse_args()
     args.part = QUICK if args.quick else 1
     args.rounds = args.rounds or (1 if args.quick else 3)
     return args
 
 
-def side_by_side(args: argparse.Namespace) -> list[Row]:
+def side_by_side(args: argparse.Namespace, before: Path | None) -> tuple[list[Row], list[real.Row]]:
     """The cases in which contenders are compared; what is known is kept after each."""
     rows: list[Row] = []
+    timed: list[real.Row] = []
     with servers.names(BENCH):
-        for case in sorted(set(args.cases) - {"d", "g"}):
-            found = rounds.rows(case, BENCH, args.rounds, args.part, args.only)
+        for case in sorted(set(args.cases) & set(rounds.TITLES)):
+            found = rounds.rows(case, BENCH, args.rounds, args.part, args.only, before)
             rows += found
             say(table.show(f"\n{rounds.TITLES[case]}; rounds: {args.rounds}, medians", found))
             keep("cases", [asdict(row) for row in rows])
-    return rows
+        for case in sorted(set(args.cases) & set(real.TITLES)):
+            timed += on_the_clock(case, args, before)
+            keep("timed", [asdict(row) for row in timed])
+    return rows, timed
+
+
+def on_the_clock(case: str, args: argparse.Namespace, before: Path | None) -> list[real.Row]:
+    """A case in which each contender has the same number of seconds."""
+    found = real.rows(case, BENCH, args.rounds, args.part, args.only, before, real.clock(args.quick))
+    say(f"\n{real.show(case, args.rounds, found)}")
+    return found
 
 
 def far_away(args: argparse.Namespace) -> list[Target]:
@@ -92,10 +111,16 @@ def far_away(args: argparse.Namespace) -> list[Target]:
     found = mounted.rows(rounds.web_of("c", folder / "webs", args.part), folder, args.rounds)
     say("\ncase d: as c, into a store on a mount with latency\n" + mounted.show(found))
     keep("mounted", [asdict(row) for row in found])
-    rates = {row.name: row.rate for row in found}
+    rows = {row.name: row for row in found}
+    pairs = [(rows[ours], rows[bare]) for ours, bare in mounted.AGAINST.items()]
     return [
-        Target(f"case d: pages/s, {ours}, against the {bare}", 0.7, rates[ours] / rates[bare])
-        for ours, bare in mounted.AGAINST.items()
+        Target(
+            f"case d: pages/s, {us.name}, against the {bare.name}",
+            0.7,
+            us.rate / bare.rate,
+            us.steady_rate / bare.steady_rate,
+        )
+        for us, bare in pairs
     ]
 
 

@@ -10,22 +10,28 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from corpus import DOMAIN
+from corpus import DEAD, DOMAIN
 from lab.certificates import Authority
 
 INSIDE = "BENCH_INSIDE"
+# Where the names of dead hosts lead: nobody listens, nobody answers, no route, and no address at all.
+DEAD_ADDRESSES = dict(zip(DEAD, ("127.0.0.2", "127.0.0.3", "192.0.2.1", ""), strict=True))
+ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /private/\n"
 NGINX = """
+{main}
 daemon off;
 user root;
 worker_processes {workers};
 pid {folder}/nginx.pid;
 error_log {folder}/nginx.log warn;
-events {{ worker_connections 4096; }}
+worker_rlimit_nofile 20000;
+events {{ worker_connections 16384; }}
 http {{
-  access_log {access};
+  access_log off;
   client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};
   sendfile on;
@@ -37,11 +43,14 @@ http {{
   server_names_hash_bucket_size 128;
   default_type text/html;
   types {{ }}
+  {beside}
   server {{
     listen {listen};
     {tls}
-    root {root}/$host;
+    {inside}
+    root {root}/{host};
     if ($args) {{ return 404; }}
+    location = /robots.txt {{ alias {folder}/robots.txt; default_type text/plain; }}
     # A page has one address, or contenders would count it differently.
     location = / {{ rewrite ^ /index.html break; }}
     location = /index.html {{ return 404; }}
@@ -73,17 +82,21 @@ def _furnish() -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run("ip", "link", "set", "lo", "up")
+    run("ip", "route", "add", "unreachable", DEAD_ADDRESSES["unreachable"])
+    # As many as there are: a contender that asks 20,000 hosts makes a connection to the one nginx for each.
+    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("1024 65535")
     Path("/run/netns").mkdir(exist_ok=True)
     run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
 
 
 @contextmanager
 def names(folder: Path) -> Iterator[None]:
-    """All host names below .test lead to loopback, for whoever asks the resolver; no other name leads anywhere."""
+    """All host names below .test lead to loopback, but those of dead hosts; no other name leads anywhere."""
     resolver = folder / "resolv.conf"
     resolver.write_text("nameserver 127.0.0.1\n")
     run("mount", "--bind", str(resolver), "/etc/resolv.conf")
     options = ["--no-resolv", "--no-hosts", "--no-ping", "--address=/test/127.0.0.1", "--listen-address=127.0.0.1"]
+    options += [f"--address=/{name}.{DOMAIN}/{address}" for name, address in DEAD_ADDRESSES.items()]
     command = [
         "dnsmasq",
         "--keep-in-foreground",
@@ -99,18 +112,36 @@ def names(folder: Path) -> Iterator[None]:
         run("umount", "/etc/resolv.conf")
 
 
+@dataclass(frozen=True, slots=True)
+class More:
+    """Lines for the configuration of nginx that a case needs, by where they belong."""
+
+    main: str = ""
+    beside: str = ""  # the server of the pages
+    inside: str = ""  # that server
+    host: str = "$host"  # the folder of a host's pages
+
+
+PLAIN = More()
+
+
 @contextmanager
 def nginx(
-    root: Path, folder: Path, address: str = "127.0.0.1", certificate: Path | None = None, access: str = "off"
+    root: Path,
+    folder: Path,
+    address: str = "127.0.0.1",
+    certificate: Path | None = None,
+    more: More = PLAIN,
 ) -> Iterator[None]:
     """The hosts below a root, on port 80, or with a certificate on port 443."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "robots.txt").write_text(ROBOTS)
     port = 443 if certificate else 80
     tls = f"ssl_certificate {certificate}; ssl_certificate_key {certificate};" if certificate else ""
     listen = f"{address}:{port} backlog=4096" + (" ssl" if certificate else "")
     config = folder / "nginx.conf"
     config.write_text(
-        NGINX.format(root=root, folder=folder, listen=listen, tls=tls, access=access, workers=os.cpu_count())
+        NGINX.format(root=root, folder=folder, listen=listen, tls=tls, workers=os.cpu_count(), **asdict(more))
     )
     with server(["nginx", "-c", str(config)], (address, port), folder / "nginx.log"):
         yield

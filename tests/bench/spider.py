@@ -1,6 +1,6 @@
 """Scrapy on the same pages, with the settings that its documentation advises for broad crawls.
 
-    python spider.py OUT SEEDS [--depth N] [--limit N] [--processes N]
+    python spider.py OUT SEEDS [--depth N] [--max-pages N] [--processes N] [--polite]
 
 Several processes share the seeds' hosts among themselves; each follows links on its own hosts.
 """
@@ -21,9 +21,9 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.http import HtmlResponse, Response
 from scrapy.linkextractors import LinkExtractor
 
+# The advice on SCHEDULER_PRIORITY_QUEUE is the default by now.
 SETTINGS = {
     "CONCURRENT_REQUESTS": 100,
-    "CONCURRENT_REQUESTS_PER_DOMAIN": 100,  # 8 unless said: for the case of one site
     "REACTOR_THREADPOOL_MAXSIZE": 20,
     "LOG_LEVEL": "INFO",
     "COOKIES_ENABLED": False,
@@ -34,10 +34,11 @@ SETTINGS = {
     "DEPTH_PRIORITY": 1,
     "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
     "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
-    "ROBOTSTXT_OBEY": False,
     "TELNETCONSOLE_ENABLED": False,
     "DOWNLOAD_VERIFY_CERTIFICATES": True,
 }
+POLITE = {"ROBOTSTXT_OBEY": True, "DOWNLOAD_DELAY": 1}
+FAST = {"ROBOTSTXT_OBEY": False, "CONCURRENT_REQUESTS_PER_DOMAIN": 100}  # 8 unless said: for the case of one site
 
 
 class Pages(Spider):
@@ -72,9 +73,9 @@ class Pages(Spider):
         path.write_bytes(content)
 
 
-def crawl(out: Path, seeds: list[str], depth: int, limit: int) -> None:
+def crawl(out: Path, seeds: list[str], depth: int, settings: dict[str, Any]) -> None:
     """Crawl in this process."""
-    process = CrawlerProcess({**SETTINGS, "CLOSESPIDER_PAGECOUNT": limit})
+    process = CrawlerProcess({**SETTINGS, **settings})
     process.crawl(Pages, out=out, seeds=seeds, depth=depth)
     process.start()
 
@@ -85,13 +86,17 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("seeds", type=Path)
     parser.add_argument("--depth", type=int, default=10**9)
-    parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--max-pages", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument(
+        "--polite", action="store_true", help="obey robots.txt, and a second between requests to a host"
+    )
     args = parser.parse_args()
     seeds = args.seeds.read_text().split()
+    settings = {**(POLITE if args.polite else FAST), "CLOSESPIDER_PAGECOUNT": args.max_pages}
     if args.processes == 1:
-        return crawl(args.out, seeds, args.depth, args.limit)
-    parts = [(args.out, seeds[first :: args.processes], args.depth, args.limit) for first in range(args.processes)]
+        return crawl(args.out, seeds, args.depth, settings)
+    parts = [(args.out, seeds[first :: args.processes], args.depth, settings) for first in range(args.processes)]
     processes = [multiprocessing.Process(target=crawl, args=part) for part in parts]
     for process in processes:
         process.start()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.frontiers import frontier_with
 from lab.world import Answers, World, crawler, html, links, moved, plain, wait_for, world
 
 from crawler.commands.demo.web import WebReply
@@ -15,7 +16,6 @@ from crawler.commands.main import run
 from crawler.crawl.start import begin
 from crawler.fleet.control import withdraw
 from crawler.frontier.batches import to_lines
-from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import retry_task
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
@@ -165,7 +165,7 @@ def test_refusals_are_chosen_by_reason_host_and_age(
 
 def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: StoreWriter) -> None:
     run(["retry", str(resting.root), "--host", "b.example"])
-    owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
+    owner = frontier_with(Files(resting.root, "reader", durable=False), resting.settings())
     owner.own(range(4))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
     tries = {task.url: task.depth for task in owner.table.of_batches(numbers)}
@@ -175,7 +175,7 @@ def test_a_refusal_that_does_not_say_how_far_it_is_is_no_seed(resting: StoreWrit
 def test_asking_twice_is_asking_once(resting: StoreWriter) -> None:
     for _ in range(2):
         run(["retry", str(resting.root)])
-    owner = Frontier(Files(resting.root, "reader", durable=False), resting.settings())
+    owner = frontier_with(Files(resting.root, "reader", durable=False), resting.settings())
     owner.own(range(4))
     assert owner.table.waiting == 4, "the seed, and three errands"
 

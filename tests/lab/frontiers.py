@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab.loops import Blocking, inline
-
 from crawler.clock import SYSTEM
 from crawler.frontier.batches import BatchFiles
 from crawler.frontier.frontier import Frontier
@@ -14,6 +12,7 @@ from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
+from lab.loops import Blocking, inline
 
 
 def make_root(folder: Path, shards: int = 2) -> None:

@@ -63,6 +63,8 @@ class Flush:
         self._bytes = 0  # characters of their html
         self._writing = self._writing_bytes = 0  # of the group that is being written
         self._robots: dict[str, Robots] = {}
+        self._robots_bytes = 0
+        self._retries = 0  # that were queued since the last flush
         self._unsynced: set[str] = set()  # folders with new records
         self._seed_warnings = 0
 
@@ -82,7 +84,9 @@ class Flush:
 
     def put_robots(self, host: str, robots: Robots) -> None:
         """Queue a host's robots.txt."""
+        self._drop_robots(host)
         self._robots[host] = robots
+        self._robots_bytes += len(robots.body)
 
     def queued_robots(self, host: str) -> Robots | None:
         """Return a host's robots.txt that is not in the store yet."""
@@ -91,6 +95,7 @@ class Flush:
     def retry_later(self, task: Task, failure: Failure) -> None:
         """Hand a task over to be retried when it is due."""
         self._frontier.hand_over([task])
+        self._retries += 1
         self._counters.add("retries")
         self._log_failure(task, failure, "retry", "will retry", attempt=task.attempt)
 
@@ -111,14 +116,20 @@ class Flush:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits for its flush that no more URLs may be taken."""
-        waiting, size = len(self._waiting) + self._writing, self._bytes + self._writing_bytes
-        return waiting >= MAX_RESULTS or size >= MAX_BYTES
+        """Whether so much waits for its flush that no more URLs may be taken.
+
+        A robots.txt and a retry count too: after a kill they are requested again like pages, the retry too early.
+        """
+        waiting, size = self._count_unflushed(), self._bytes + self._robots_bytes
+        return waiting + self._writing >= MAX_RESULTS or size + self._writing_bytes >= MAX_BYTES
 
     @property
     def has_group(self) -> bool:
         """Whether enough waits for a flush."""
-        return len(self._waiting) >= GROUP or self._bytes >= GROUP_BYTES
+        return self._count_unflushed() >= GROUP or self._bytes + self._robots_bytes >= GROUP_BYTES
+
+    def _count_unflushed(self) -> int:
+        return len(self._waiting) + len(self._robots) + self._retries
 
     @property
     def count(self) -> int:
@@ -128,9 +139,8 @@ class Flush:
     @property
     def is_unflushed(self) -> bool:
         """Whether anything waits for a flush."""
-        return bool(
-            self._waiting or self._writing or self._robots or self._frontier.queued or self._frontier.table.nearer
-        )
+        is_waiting = self._count_unflushed() or self._writing
+        return bool(is_waiting or self._frontier.queued or self._frontier.table.nearer)
 
     # ---- the flush
 
@@ -138,7 +148,8 @@ class Flush:
         """5, 6 and 7 for a group: write html, hand over the links, sync, then publish the records."""
         group, self._waiting = self._waiting, []
         size, self._bytes = self._bytes, 0
-        self._writing, self._writing_bytes = len(group), size
+        retries, self._retries = self._retries, 0
+        self._writing, self._writing_bytes = len(group) + retries, size
         drafts: list[Draft] = []
         try:
             await self._update_depths()
@@ -150,6 +161,7 @@ class Flush:
             await self._io(self._discard, drafts)
             self._waiting = group + self._waiting
             self._bytes += size
+            self._retries += retries
             raise
         finally:
             self._writing = self._writing_bytes = 0
@@ -160,7 +172,11 @@ class Flush:
         await self._io(self._map, lambda item: self._store.put_robots(*item), robots.items())
         for host, written in robots.items():
             if self._robots.get(host) is written:
-                del self._robots[host]
+                self._drop_robots(host)
+
+    def _drop_robots(self, host: str) -> None:
+        old = self._robots.pop(host, None)
+        self._robots_bytes -= len(old.body) if old else 0
 
     def _write(self, group: list[Outcome], drafts: list[Draft]) -> None:
         """Write the html, and the records as drafts."""

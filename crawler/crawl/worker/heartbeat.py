@@ -64,7 +64,10 @@ class HeartbeatThread:
 
         def ask() -> None:
             if answer.set_running_or_notify_cancel():
-                answer.set_result(self._upkeep.report())
+                try:
+                    answer.set_result(self._upkeep.report())
+                except Exception as error:  # noqa: BLE001 - for the thread that waits for it
+                    answer.set_exception(error)
 
         try:
             self._loop.call_soon_threadsafe(ask)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from crawler.clock import Clock
 from crawler.crawl.logs import log
@@ -21,7 +23,7 @@ from crawler.frontier.task import Task
 UNANSWERED_SHARE = 2  # hosts that have not answered may hold one in so many of the slots
 MIN_WAIT = 0.001  # seconds
 
-Visit = Callable[[Task, Host], Awaitable[None]]
+Visit = Callable[[Task, Host], Coroutine[Any, Any, None]]
 
 
 class InFlight:
@@ -43,7 +45,7 @@ class InFlight:
         self._shards, self._ending, self._clock = shards, ending, clock
         self._scoreboard, self._row = scoreboard, row
         self.paused = False  # by an operator
-        self.fault: BaseException | None = None  # of a visit, to be raised where the supervisor sees it
+        self.fault: BaseException | None = None  # of a visit or the table, to be raised where the supervisor sees it
         self._slots = scoreboard.concurrency
         self._free = list(range(self._slots - 1, -1, -1))
         self._unanswered = 0  # slots that hosts hold which have not answered
@@ -78,14 +80,17 @@ class InFlight:
         self._is_due = False
         if self._visit is None:
             return
-        may_take = True
-        while self._free and (may_take := self._may_take()):
-            taken = self._frontier.take(self._unanswered < self._max_unanswered)
-            if taken is None:
-                break
-            self._begin(*taken)
-        self._limit.show(self._frontier.table.taken)
-        self._wake_when_due(may_take)
+        try:
+            may_take = True
+            while self._free and (may_take := self._may_take()):
+                taken = self._frontier.take(self._unanswered < self._max_unanswered)
+                if taken is None:
+                    break
+                self._begin(self._visit, *taken)
+            self._limit.show(self._frontier.table.taken)
+            self._wake_when_due(may_take)
+        except Exception as error:  # noqa: BLE001 - the loop would log it and go on (the local disk is full, say)
+            self.fault = error
 
     def fill_soon(self) -> None:
         """Call `fill` once what the loop does now is done: something may be due, or a slot is free."""
@@ -100,27 +105,24 @@ class InFlight:
         if self._loop is not None and may_take and self._free:
             self._timer = self._loop.call_later(max(self._frontier.next_due(), MIN_WAIT), self.fill)
 
-    def _begin(self, task: Task, host: Host) -> None:
+    def _begin(self, visit: Visit, task: Task, host: Host) -> None:
         assert self._loop is not None
-        slot = self._free.pop()
+        slot, is_unanswered = self._free.pop(), not host.answered
+        self._unanswered += is_unanswered  # now: more tasks are taken before the visit runs
         self._scoreboard.set_in_flight(self._row, slot, to_lines([task], self._clock))
-        running = self._loop.create_task(self._run(slot, task, host))
+        running = self._loop.create_task(visit(task, host))
         self._running.add(running)
-        running.add_done_callback(self._running.discard)
+        running.add_done_callback(partial(self._finish, slot, is_unanswered))
 
-    async def _run(self, slot: int, task: Task, host: Host) -> None:
-        is_unanswered = not host.answered
-        self._unanswered += is_unanswered
-        try:
-            assert self._visit is not None
-            await self._visit(task, host)
-        except Exception as error:  # noqa: BLE001 - a visit must not end silently (the local disk is full, say)
-            self.fault = error
-        finally:
-            self._unanswered -= is_unanswered
-            self._scoreboard.set_in_flight(self._row, slot, b"")
-            self._free.append(slot)
-            self.fill_soon()
+    def _finish(self, slot: int, is_unanswered: bool, running: asyncio.Task[None]) -> None:
+        """Free the slot of a visit that has ended, or was cancelled before it ran."""
+        self._running.discard(running)
+        self._unanswered -= is_unanswered
+        self._scoreboard.set_in_flight(self._row, slot, b"")
+        self._free.append(slot)
+        if not running.cancelled() and running.exception():
+            self.fault = running.exception()
+        self.fill_soon()
 
     def _may_take(self) -> bool:
         """Whether a task may be taken now."""

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from crawler.clock import Clock
+from crawler.crawl.resources import RESUME_FACTOR, can_open, files_for, shortage
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.errors import DiskFull, NoDescriptors, StoreAway
-from crawler.fetch.request import KEPT
-from crawler.settings import LiveSettings, Settings, show
-from crawler.store.mount import TOO_MANY, Files, Io
+from crawler.settings import LiveSettings
+from crawler.store.mount import Io
 from crawler.store.store import Store
 
-BASE_FILES = 64  # files that a worker has open besides its requests: its own, and those of a flush
-MAX_OPEN_FOLDERS = 512  # folders kept open at most: with more active hosts than that, few would be used again
-RESUME_FACTOR = 1.25  # this much more than the minimum must be free before a paused machine resumes
 RETRY_INTERVAL = 0.5  # seconds until the store is tried again
 
 Args = ParamSpec("Args")
@@ -136,54 +130,3 @@ class Pauses:
         """Whether the files for all requests can be opened, at the same time."""
         self._files.directories.close_kept()
         return can_open(files_for(self._scoreboard.concurrency))
-
-
-def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
-    """Return what the store has less of than `min_free` or `min_inodes` says; empty if there is enough."""
-    free, inodes = files.free()
-    if free < settings.min_free * times:
-        left, name = f"{free / (1 << 20):,.1f}M", "min_free"
-        needed = f"{settings.min_free * RESUME_FACTOR / (1 << 20):,.1f}M"
-    elif inodes < settings.min_inodes * times:
-        left, name = f"{inodes:,} inodes", "min_inodes"
-        needed = f"{settings.min_inodes * RESUME_FACTOR:,.0f}"
-    else:
-        return ""
-    return (
-        f"only {left} free in {files.root} ({name} is {show(getattr(settings, name))}); waiting for space: resumes at "
-        f"{needed} (to resume with less, lower {name} in crawl.yaml)"
-    )
-
-
-def files_for(concurrency: int) -> int:
-    """Return how many files concurrent requests may open: two sockets each while IPv4 and IPv6 are tried together."""
-    return 2 * concurrency + 16
-
-
-def folders_for(concurrency: int) -> int:
-    """Return how many folders a worker may keep open: half of the spare file descriptors."""
-    return min(_spare(concurrency) // 2, MAX_OPEN_FOLDERS)
-
-
-def connections_for(concurrency: int) -> int:
-    """Return how many idle connections a worker may keep open: the other half, but at least one."""
-    return max(min(_spare(concurrency) // 2, KEPT), 1)
-
-
-def _spare(concurrency: int) -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - BASE_FILES - files_for(concurrency), 0)
-
-
-def can_open(count: int) -> bool:
-    """Whether this process can open this many more files; tries it, and closes them again."""
-    opened: list[int] = []
-    try:
-        for _ in range(count):
-            opened.append(os.open("/", os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as error:
-        return error.errno not in TOO_MANY
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
-    return True

@@ -236,10 +236,15 @@ class Visits:
 
     async def _read(self, task: Task, response: Fetched, read: Callable[[], Result]) -> Result:
         """Call what reads a body: at once, or in a thread if it is very large."""
-        is_large = len(response.body) > LARGE_BODY
+        if len(response.body) <= LARGE_BODY:
+            return self._read_noted(task, False, read)
+        return await asyncio.get_running_loop().run_in_executor(self._large, self._read_noted, task, True, read)
+
+    def _read_noted(self, task: Task, is_large: bool, read: Callable[[], Result]) -> Result:
+        """Note the page that is read now, not those that wait for their turn in the thread."""
         self._note_reading(task, is_large)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._large, read) if is_large else read()
+            return read()
         finally:
             self._note_reading(None, is_large)
 

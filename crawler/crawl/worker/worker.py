@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import ParamSpec, TypeVar
 
 from crawler.clock import SYSTEM, Clock
+from crawler.crawl import resources
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
-from crawler.crawl.worker import pauses as limits
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
@@ -157,7 +157,9 @@ class WriterThreads:
             return map(call, items)
         items = list(items)
         parts = in_parts(items, -(-len(items) // WRITERS) or 1)
-        return [result for some in self._writers.map(lambda part: list(map(call, part)), parts) for result in some]
+        running = [self._writers.submit(lambda part: list(map(call, part)), part) for part in parts]
+        wait(running)  # also if one fails: who cleans up after that must not be overtaken by the others
+        return [result for some in running for result in some.result()]
 
 
 def run_worker(
@@ -173,8 +175,8 @@ def run_worker(
     from crawler.settings import fetch_options
 
     concurrency = scoreboard.concurrency
-    store.files.directories.max_kept = limits.folders_for(concurrency)
-    kept = limits.connections_for(concurrency)
+    store.files.directories.max_kept = resources.folders_for(concurrency)
+    kept = resources.connections_for(concurrency)
     threads = WriterThreads(store.files.has_latency())
 
     async def run() -> Worker:

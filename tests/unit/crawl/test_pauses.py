@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from crawler.crawl.worker.pauses import RESUME_FACTOR, shortage
+from crawler.crawl.resources import RESUME_FACTOR, shortage
 from crawler.settings import Settings
 from crawler.store.mount import Files
 
@@ -53,7 +53,7 @@ def test_a_store_without_a_reserve_is_never_short() -> None:
 def test_files_are_opened_to_know_whether_they_can_be_and_none_stays_open() -> None:
     code = (
         "import os, resource, sys\n"
-        "from crawler.crawl.worker.pauses import can_open\n"
+        "from crawler.crawl.resources import can_open\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
         "print(can_open(20), can_open(60), can_open(20))\n"
     )
@@ -64,7 +64,7 @@ def test_files_are_opened_to_know_whether_they_can_be_and_none_stays_open() -> N
 def test_folders_and_connections_are_kept_open_only_with_files_that_nobody_else_needs() -> None:
     code = (
         "import resource\n"
-        "from crawler.crawl.worker.pauses import BASE_FILES, connections_for, files_for, folders_for\n"
+        "from crawler.crawl.resources import BASE_FILES, connections_for, files_for, folders_for\n"
         "for spare in (-10, 0, 40, 4000):\n"
         "    soft = BASE_FILES + files_for(16) + spare\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from lab.frontiers import add, frontier_with
+from lab.workers import Setup, page
 
-from crawler.crawl.scoreboard import Scoreboard
-from crawler.crawl.worker.upkeep import Upkeep
-from crawler.crawl.worker.visit import Worker
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings import Settings
 from crawler.store.mount import Files
@@ -24,7 +20,8 @@ from crawler.store.writer import StoreWriter
 from crawler.web import urls
 from crawler.web.page import Fetched
 
-SETTINGS = Settings(shards=2, durable=False, robots=False, delay=0.0, scope="any")
+GIVEN: dict[str, Any] = {"shards": 2, "durable": False, "robots": False, "delay": 0.0, "scope": "any"}
+SETTINGS = Settings(**GIVEN)
 HOSTS = [next(host for host in map("h{}.example".format, range(99)) if urls.shard(f"http://{host}/", 2) == shard)
          for shard in (0, 1)]  # fmt: skip
 
@@ -33,49 +30,42 @@ class Peer:
     """A worker that owns one of two shards, and does each step when the test says so."""
 
     def __init__(self, root: Path, shard: int, name: str, moved: dict[str, str]) -> None:
-        self.store = StoreWriter(root, Files(root, name, durable=False))
-        seeds = Seeds(self.store, SETTINGS)
-        self.upkeep = Upkeep(self.store, SETTINGS, seeds, Scoreboard(get_context("spawn"), 1, 9), 0, "machine")
-        self.upkeep.shards.beat(self.upkeep.counters(), "")
-        self.table, self.shard, self.moved = self.upkeep.table, shard, moved
-        self.worker = Worker(self.store, self.upkeep, seeds)
-        self.worker.fetcher.get = self._get  # type: ignore[method-assign]
-        self.upkeep.frontier.own([shard], [shard], self.store.past())
+        self.mine = Setup(root, self._get, name=name, concurrency=9, **GIVEN)
+        self.mine.beat()
+        self.shard, self.moved = shard, moved
+        self.mine.frontier.own([shard], [shard], self.mine.store.past())
 
-    def _get(self, url: str, **_: Any) -> Fetched:
+    async def _get(self, url: str, **_: Any) -> Fetched:
         to = self.moved.get(url)
-        return Fetched(url, 302, {"location": to}) if to else Fetched(url, 200, {"content-type": "text/html"}, b"<p>x")
+        return Fetched(url, 302, {"location": to}) if to else page(url)
 
     def visit(self) -> None:
         """Visit the next URL, if one waits; its record waits for the next flush."""
         for _ in ("met", "requested"):
-            taken = self.table.take(time.monotonic() + 1000)
+            taken = self.mine.table.take(time.monotonic() + 1000)
             if taken:
-                self.worker.visit(*taken)
+                self.mine.visits.visit(*taken)
 
     def send(self) -> None:
         """Hand the links over, as the first half of a flush does."""
-        self.upkeep.frontier.flush()
+        self.mine.frontier.flush()
 
     def flush(self) -> None:
-        self.upkeep.flush()
+        self.mine.upkeep.flush()
 
     def read(self) -> None:
-        self.upkeep.frontier.read_inboxes([self.shard], fresh=True)
+        self.mine.frontier.read_inboxes([self.shard], fresh=True)
 
     def tidy(self) -> None:
-        self.upkeep.sync_records()
-        self.upkeep.frontier.tidy(self.shard)
+        self.mine.flush.sync_records()
+        self.mine.frontier.tidy(self.shard)
 
     def is_idle(self) -> bool:
         self.read()
-        return self.upkeep._is_idle()
+        return bool(self.mine.upkeep.is_idle())
 
     def end(self) -> None:
-        self.worker.fetcher.close()
-        self.upkeep.closed = True
-        self.upkeep._pool.shutdown()
-        self.upkeep.shards.local_lock.release()
+        self.mine.end()
 
 
 class Two:
@@ -94,9 +84,7 @@ class Two:
 
     def link(self, *found: str) -> None:
         """As if pages elsewhere had linked to these."""
-        frontier = Frontier(Files(self.root, "elsewhere", durable=False), SETTINGS)
-        frontier.hand_over(Task(url, 1) for url in found)
-        frontier.flush()
+        add(frontier_with(Files(self.root, "elsewhere", durable=False), SETTINGS), *(Task(url, 1) for url in found))
 
     def kill(self, shard: int) -> None:
         """One worker dies with all that it has in memory, and another takes its place."""

@@ -10,12 +10,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from crawler.clock import Clock
 from crawler.errors import StoreAway
-from crawler.fleet import shards as shards_module
 from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_counters
 from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.shards import Shards
@@ -31,7 +30,8 @@ class Worker:
 
     def __init__(self, world: World, me: str, starting: int = 1) -> None:
         self.world = world
-        self.shards = Shards(Files(world.root, me, durable=False), SETTINGS, starting)
+        clock = Clock(monotonic=lambda: world.now)
+        self.shards = Shards(Files(world.root, me, durable=False), SETTINGS, starting, clock)
         self.mine: set[int] = set()
         self.was_there = True
 
@@ -79,9 +79,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    world = World(tmp_path)
-    monkeypatch.setattr(shards_module, "time", SimpleNamespace(monotonic=lambda: world.now))
-    yield world
+    yield World(tmp_path)
 
 
 # ---- fair shares

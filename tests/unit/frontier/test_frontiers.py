@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from lab.frontiers import frontier_with
+from lab.loops import Blocking, inline
 from lab.world import InSmallLots
 
+from crawler.clock import SYSTEM
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
-from crawler.frontier.batches import from_lines
+from crawler.frontier.batches import BatchFiles, from_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
@@ -43,6 +48,17 @@ class Sleepy(Files):
             self.drop(name)
 
 
+def worker(root: Path, me: str) -> Any:
+    """A frontier whose coroutines are called like functions."""
+    return frontier_with(Sleepy(root, me, durable=False), SETTINGS)
+
+
+def files_of(frontier: Any) -> Sleepy:
+    files = frontier._batch_files.files
+    assert isinstance(files, Sleepy)
+    return files
+
+
 class Crew(RuleBasedStateMachine):
     """Three workers at a time, one owner for each shard, and former owners that do not know that they are buried."""
 
@@ -53,15 +69,15 @@ class Crew(RuleBasedStateMachine):
         StoreWriter(self.root, Files(self.root, "maker", durable=False)).make(SETTINGS)
         self.born = 0
         self.crew = [self.recruit() for _ in range(3)]
-        self.marked_dead: list[Frontier] = []
+        self.marked_dead: list[Any] = []
         self.model: set[str] = set()  # handed over and not done
         self.done: set[str] = set()
         for shard in range(SHARDS):
             self.crew[shard % 3].own([shard])
 
-    def recruit(self) -> Frontier:
+    def recruit(self) -> Any:
         self.born += 1
-        return Frontier(Sleepy(self.root, f"worker{self.born}", durable=False), SETTINGS)
+        return worker(self.root, f"worker{self.born}")
 
     def teardown(self) -> None:
         self.free = set(range(SHARDS)) - set().union(*(worker.owned for worker in self.crew))
@@ -77,7 +93,7 @@ class Crew(RuleBasedStateMachine):
         assert self.model <= found, "everything is in the end in the table of its owner"
         self.folder.cleanup()
 
-    def look(self, worker: Frontier) -> None:
+    def look(self, worker: Any) -> None:
         for shard in list(worker.owned):
             worker.read_inboxes([shard], fresh=True)
         worker.flush()
@@ -106,7 +122,7 @@ class Crew(RuleBasedStateMachine):
         if taken is None:
             return
         task, host = taken
-        worker.table.rest(host.host, 0.0)
+        worker.table.rest(host, 0.0)
         if how == "done":
             worker.table.mark_done([task], kept=True)
             self.model.discard(task.url)
@@ -144,10 +160,10 @@ class Crew(RuleBasedStateMachine):
     def die(self, number: int, asleep: bool) -> None:
         dead = self.crew.pop(number)
         if asleep:
-            dead.files.asleep = True  # type: ignore[attr-defined]
+            files_of(dead).asleep = True
             for shard in dead.owned:
                 tidy(dead, shard, 1)
-            dead.is_sure = lambda: False  # it may wake in the middle of removing, but asks before it removes more
+            dead._is_sure = lambda: False  # it may wake in the middle of removing, but asks before it removes more
             self.marked_dead.append(dead)
         shards = sorted(dead.owned)
         self.crew.append(self.recruit())
@@ -158,7 +174,7 @@ class Crew(RuleBasedStateMachine):
     @rule(goes_on=st.booleans())
     def wake(self, goes_on: bool) -> None:
         zombie = self.marked_dead.pop()
-        zombie.files.wake()  # type: ignore[attr-defined]
+        files_of(zombie).wake()
         if goes_on:  # until it finds out at its next beat
             self.look(zombie)
             for shard in zombie.owned:
@@ -171,12 +187,12 @@ class Crew(RuleBasedStateMachine):
         assert self.model <= found, self.model - found
 
 
-def read_all(worker: Frontier) -> None:
+def read_all(worker: Any) -> None:
     while worker.unread:
         worker.read_on()
 
 
-def tidy(worker: Frontier, shard: int, most: int) -> None:
+def tidy(worker: Any, shard: int, most: int) -> None:
     """Tidy a shard in which more than so many batches are many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frontier_module, "MAX_SMALL", most)
@@ -210,10 +226,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def worker(root: Path, me: str) -> Frontier:
-    return Frontier(Sleepy(root, me, durable=False), SETTINGS)
-
-
 def on_disk(root: Path) -> dict[str, set[int]]:
     """Each URL that is in a file, and in the folders of which shards."""
     found: dict[str, set[int]] = {}
@@ -223,7 +235,7 @@ def on_disk(root: Path) -> dict[str, set[int]]:
     return found
 
 
-def handed_over(owner: Frontier) -> Frontier:
+def handed_over(owner: Any) -> Any:
     for page in PAGES:
         owner.hand_over([Task(page)])
         owner.flush()
@@ -234,13 +246,13 @@ def test_an_owner_that_sleeps_while_it_tidies_does_not_remove_the_last_copy_when
     old = worker(root, "old")
     old.own(range(SHARDS))
     handed_over(old)
-    old.files.asleep = True  # type: ignore[attr-defined]
+    files_of(old).asleep = True
     tidy(old, 0, most=1)
     new = worker(root, "new")
     new.own(range(SHARDS), inherited=range(SHARDS))
     for shard in range(SHARDS):
         new.tidy(shard)
-    old.files.wake()  # type: ignore[attr-defined]
+    files_of(old).wake()
     assert on_disk(root).keys() == set(PAGES), "and `new` may die before it could write anything again"
 
 
@@ -253,7 +265,7 @@ def test_an_owner_that_cannot_be_sure_removes_nothing_that_its_heir_counts_on(ro
     for shard in range(SHARDS):
         new.tidy(shard)
     assert {path.name.partition("-")[0] for path in root.glob("frontier/*/[!.]*")} == {"new"}
-    old.is_sure = lambda: False  # it was too slow, and does not know yet that it was buried
+    old._is_sure = lambda: False  # it was too slow, and does not know yet that it was buried
     old.read_inboxes(range(SHARDS), fresh=True)
     for shard in range(SHARDS):
         old.tidy(shard)
@@ -268,12 +280,12 @@ def test_nothing_is_removed_before_all_that_was_inherited_is_written_anew(root: 
     handed_over(old)
     old.hold([1])
     old.disown([1])  # what waits in 1 is in both folders now
-    old.files.asleep = True  # type: ignore[attr-defined]
+    files_of(old).asleep = True
     old.tidy(0)
     new = worker(root, "new")
     new.own([0, 1], inherited=[0])
     new.tidy(1)
-    old.files.wake()  # type: ignore[attr-defined]
+    files_of(old).wake()
     own = {page for page in PAGES if new.shard_of(Task(page)) in (0, 1)}
     assert own <= on_disk(root).keys(), "and `new` may die before it tidies 0"
 
@@ -335,7 +347,8 @@ def test_who_reads_a_new_batch_knows_the_seeds_that_came_before_it(root: Path) -
     operator = StoreWriter(root, Files(root, "operator", durable=False))
     files = Stale(root, "mine")
     seeds = Seeds(StoreWriter(root, files), Settings(shards=SHARDS, scope="host"))
-    mine = Frontier(files, SETTINGS, before_reading=seeds.refresh)
+    refresh = partial(inline, seeds.refresh)
+    mine: Any = Blocking(Frontier(BatchFiles(files), SETTINGS, SYSTEM, inline, before_reading=refresh))
     mine.own(range(SHARDS))
     for host in ("b", "c"):
         operator.add_seeds([f"https://{host}.example/"], host)

@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from lab.frontiers import add, frontier_with
 
 from crawler.crawl.start import begin
 from crawler.frontier import rehydrate as rehydrate_module
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.batches import Outbox
 from crawler.frontier.rehydrate import MARK, is_needed, rehydrate
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
@@ -99,7 +100,7 @@ def test_a_record_made_by_hand_harms_nothing(tmp_path: Path, odd: str, has_seeds
 
 def waiting(store: StoreWriter, settings: Settings) -> dict[str, int]:
     """What a worker finds in the batches: URL -> depth."""
-    owner = Frontier(Files(store.root, "reader", durable=False), settings)
+    owner = frontier_with(Files(store.root, "reader", durable=False), settings)
     owner.own(range(settings.shards))
     numbers = [number for batches in owner._batches.values() for number in batches.values()]
     return {task.name: task.depth for task in owner.table.of_batches(numbers)}
@@ -164,7 +165,7 @@ def test_a_rehydration_that_is_cut_off_is_done_again(
 
     with monkeypatch.context() as patch:
         if hosts_read:
-            patch.setattr(Frontier, "flush", die)
+            patch.setattr(Outbox, "send", die)
         else:
             patch.setattr(rehydrate_module, "_links", die)
         with pytest.raises(KeyboardInterrupt):
@@ -186,11 +187,9 @@ def test_rehydrating_what_is_whole_adds_nothing_that_would_be_asked_twice(tmp_pa
 def test_a_retry_keeps_its_attempts_when_another_rehydration_comes(tmp_path: Path) -> None:
     settings = settings_of()
     store = draw(tmp_path / "store", settings)
-    frontier = Frontier(store.files, settings)
-    frontier.hand_over([Task(f"{SITE}/waits-1", 1, 2, 1000.0)])
-    frontier.flush()
+    add(frontier_with(store.files, settings), Task(f"{SITE}/waits-1", 1, 2, 1000.0))
     rehydrate(store, settings, quiet)
-    owner = Frontier(Files(store.root, "reader", durable=False), settings)
+    owner = frontier_with(Files(store.root, "reader", durable=False), settings)
     shard = owner.shard_of(Task(SITE + "/"))
     owner.own([shard])
     found = {task.url: task for task in owner.table.of_batches(owner._batches[shard].values())}
