@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import resource
 import secrets
@@ -45,7 +46,10 @@ CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -si
 FEW_SUSPECTS = 16
 SUSPECT_SECONDS, SUSPECTS_SECONDS = 2.0, 60.0  # between the retries of two suspects, and for all of them at most
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
-M_ARENA_MAX, ARENAS = -8, 2  # heaps of glibc's malloc: with one per thread, a worker used half as much memory again
+# glibc's malloc: with a heap per thread a worker used half as much memory again; without a larger threshold it would
+# return the memory of each page to the kernel and fetch it again for the next.
+MALLOC = {-8: 2, -1: 64 << 20, -3: 8 << 20}  # M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+GC_THRESHOLDS = 20_000, 20, 50  # objects that live as long as a visit are many, and few of them are in cycles
 RESUMED = {
     STORE_AWAY: "the store responds again",
     SPACE: "the store has space again",
@@ -260,7 +264,10 @@ def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
     global _scoreboard
     _scoreboard = scoreboard
     with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+        for option, value in MALLOC.items():
+            ctypes.CDLL(None).mallopt(option, value)
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*GC_THRESHOLDS)
     raise_limits()
     logs.begin()
 

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from time import monotonic
@@ -85,7 +86,8 @@ class CurlClient:
         self._budget = Budget()
         self._idle: list[_Transfer] = []
         self._in_flight: dict[pycurl.Curl, _Transfer] = {}
-        self._sockets: set[int] = set()
+        self._sockets: dict[int, int] = {}  # those in the epoll, and the events that are wanted there
+        self._unwatched: set[int] = set()  # those of them that libcurl keeps open without a request
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._stuck = _StuckWatch()
         # One epoll for all sockets, which the loop watches as one more: it is told once of all that are ready.
@@ -99,7 +101,9 @@ class CurlClient:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._epoll.fileno(), self._on_ready)
             self._stuck.start()
-        transfer = self._idle.pop() if self._idle else _Transfer(self._options, self._budget, self._stuck)
+        transfer = (
+            self._idle.pop() if self._idle else _Transfer(self._options, self._budget, self._stuck, self.forget_socket)
+        )
         transfer.start(request, self._loop.create_future())
         self._multi.add_handle(transfer.curl)
         self._in_flight[transfer.curl] = transfer
@@ -142,22 +146,33 @@ class CurlClient:
         return multi
 
     def _on_socket(self, what: int, number: int, _multi: object, _data: object) -> None:
-        """Watch a socket, or no longer, as libcurl says; the kernel forgets one that is closed by itself."""
-        is_known = number in self._sockets
+        """Watch a socket, or no longer, as libcurl says.
+
+        One that is no longer watched stays in the epoll, because most connections soon have another request; the
+        kernel removes those that are closed, and `forget_socket` tells when their number is used again.
+        """
+        if what == pycurl.POLL_REMOVE:
+            self._unwatched.add(number)
+            return
+        self._unwatched.discard(number)
+        wanted, has = _EVENTS[what], self._sockets.get(number)
+        if has == wanted:
+            return
+        self._sockets[number] = wanted
         try:
-            if what == pycurl.POLL_REMOVE:
-                self._sockets.discard(number)
-                self._epoll.unregister(number)
-            elif is_known:
-                self._epoll.modify(number, _EVENTS[what])
+            if has is None:
+                self._epoll.register(number, wanted)
             else:
-                self._sockets.add(number)
-                self._epoll.register(number, _EVENTS[what])
+                self._epoll.modify(number, wanted)
+        except FileNotFoundError:
+            self._epoll.register(number, wanted)
         except FileExistsError:
-            self._epoll.modify(number, _EVENTS[what])
-        except OSError:
-            if what != pycurl.POLL_REMOVE and is_known:
-                self._epoll.register(number, _EVENTS[what])
+            self._epoll.modify(number, wanted)
+
+    def forget_socket(self, number: int) -> None:
+        """Note that a number belongs to a new socket, which is not in the epoll yet."""
+        self._sockets.pop(number, None)
+        self._unwatched.discard(number)
 
     def _on_timer(self, milliseconds: int) -> None:
         """Call libcurl again after this time, not at once: it must not be called from its own callback."""
@@ -177,6 +192,10 @@ class CurlClient:
 
     def _on_ready(self) -> None:
         for number, events in self._epoll.poll(0):
+            if number in self._unwatched:  # the server has closed a kept connection, or sends what nobody wants
+                self.forget_socket(number)
+                self._epoll.unregister(number)
+                continue
             mask = pycurl.CSELECT_IN if events & (select.EPOLLIN | _HANG_UP) else 0
             mask |= pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
             mask |= pycurl.CSELECT_ERR if events & select.EPOLLERR else 0
@@ -243,9 +262,12 @@ class _Transfer:
 
     ended: asyncio.Future[tuple[int, str]]
 
-    def __init__(self, options: FetchOptions, budget: Budget, stuck: _StuckWatch) -> None:
+    def __init__(
+        self, options: FetchOptions, budget: Budget, stuck: _StuckWatch, is_new: Callable[[int], None]
+    ) -> None:
+        """`is_new` is told the number of each new socket."""
         self.curl = pycurl.Curl()
-        self._budget, self._stuck = budget, stuck
+        self._budget, self._stuck, self._is_new = budget, stuck, is_new
         self._sent: tuple[str, ...] = ()
         self._route: tuple[str, int] | None = None
         self._timeouts = (0.0, 0.0)
@@ -416,6 +438,7 @@ class _Transfer:
         """Note the number of the socket: libcurl has a duplicate of the one that we made."""
         self._socket = number
         self._stuck.ended.discard(number)
+        self._is_new(number)
         return int(pycurl.SOCKOPT_OK)
 
 
