@@ -158,10 +158,10 @@ class Flush:
             await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.text is not None})
             await self._io(self._publish, drafts)
         except StoreError:
-            await self._io(self._discard, drafts)
             self._waiting = group + self._waiting
             self._bytes += size
             self._retries += retries
+            await self._io(self._discard, drafts)
             raise
         finally:
             self._writing = self._writing_bytes = 0
