@@ -17,6 +17,8 @@ from crawler import errors
 CONTEXT = multiprocessing.get_context("forkserver")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
+SERVER = "crawler.crawl.server_process"
+CONTEXT.set_forkserver_preload([SERVER])
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -24,7 +26,19 @@ Result = TypeVar("Result")
 
 def preload(*modules: str) -> None:
     """Have the server process import these modules, so that no child needs to; before the first child starts."""
-    CONTEXT.set_forkserver_preload(list(modules))
+    CONTEXT.set_forkserver_preload([SERVER, *modules])
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    with suppress(OSError, AttributeError):  # not Linux: `is_orphan` must do
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def is_orphan() -> bool:
+    """Tell whether the program that started this child is gone, and the kernel has not killed us."""
+    program = multiprocessing.parent_process()
+    return program is not None and not program.is_alive()
 
 
 def make_pool(prepare: Callable[..., None], *args: Any) -> ProcessPoolExecutor:
@@ -47,10 +61,8 @@ def submit(
 
 def _begin(prepare: Callable[..., None], args: tuple[Any, ...]) -> None:
     """Have this process die with the server process, which ends with the program, and leave signals to the program."""
-    with suppress(OSError, AttributeError):  # not Linux: the check of the parent's id in upkeep must do
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    program = multiprocessing.parent_process()
-    if program is not None and not program.is_alive():
+    die_with_parent()
+    if is_orphan():
         os._exit(errors.STOPPED)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

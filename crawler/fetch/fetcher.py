@@ -28,7 +28,7 @@ from crawler.web.page import Failure, Fetched
 # Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
 MAX_MEMBERS = 32
 _ACCEPT = ("Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "Accept-Encoding: gzip, deflate")
-FIRST_CONTACT = 2.0  # the timeouts are so many times shorter for a host of which nothing is known
+FIRST_CONTACT_SECONDS = 5.0  # half of a timeout is enough for a host of which nothing is known, but not less than this
 _UNSENDABLE = re.compile(r"[^!-~]")
 
 
@@ -55,7 +55,7 @@ class Fetcher:
         self._client = _client(options)
         self._cookies = Cookies() if options.cookies else None
         self._timeouts = options.connect_timeout, options.first_byte_timeout
-        self._first_timeouts = options.connect_timeout / FIRST_CONTACT, options.first_byte_timeout / FIRST_CONTACT
+        self._first_timeouts = _shorter(options.connect_timeout), _shorter(options.first_byte_timeout)
 
     async def get(
         self,
@@ -147,6 +147,11 @@ class Fetcher:
         if not self._cookies or any(line.lower().startswith("cookie:") for line in headers):
             return ()
         return self._cookies.header(parts)
+
+
+def _shorter(timeout: float) -> float:
+    """Return the timeout for a first contact."""
+    return min(timeout, max(timeout / 2, FIRST_CONTACT_SECONDS))
 
 
 def _client(options: FetchOptions) -> _Client:

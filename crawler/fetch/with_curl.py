@@ -194,7 +194,8 @@ class CurlClient:
         for number, events in self._epoll.poll(0):
             if number in self._unwatched:  # the server has closed a kept connection, or sends what nobody wants
                 self.forget_socket(number)
-                self._epoll.unregister(number)
+                with suppress(OSError):  # libcurl has closed it since
+                    self._epoll.unregister(number)
                 continue
             mask = pycurl.CSELECT_IN if events & (select.EPOLLIN | _HANG_UP) else 0
             mask |= pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0

@@ -24,6 +24,7 @@ SOON = 1.0  # seconds: a host that is due within these is waited for before one 
 SHARE_OF = 1000  # requests: a host's share is its part of the last so many
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
+MIN_STALE = 64  # entries of a heap that are no longer valid, before it is cleared of them
 
 SCHEMA = """
 CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, strain REAL, met INT, kept INT, past INT,
@@ -47,6 +48,7 @@ class Host:
     past: int = 0  # in which folders of the store it was when its shard became ours (see `StoreWriter.past`)
     pace: float | None = None  # seconds between its last response and the next request
     answered: bool = False  # whether its last request was answered
+    robots_delay: float = 0.0  # the Crawl-delay of its robots.txt, as last seen
     since: float = 0.0  # its place among the hosts that are due: usually the time at which it was
     lanes: int = 1  # how many requests it may have in flight
     busy: int = 0  # how many it has
@@ -109,13 +111,8 @@ class Hosts:
 
     def wake(self, name: str, shard: int, now: float) -> None:
         """Note that a host has URLs to take."""
-        host = self.loaded.get(name)
-        if host is not None:
-            host.more = True
-            if host.place == NOWHERE and host.busy < host.lanes:
-                host.since = max(host.due, now)
-                self._push(RESTING, host)
-            return
+        if name in self.loaded:
+            return self.requeue(self.loaded[name], now)
         self._arrivals += 1
         insert = "INSERT INTO host VALUES (?, ?, 1, ?, 0, 0, 0, 0, NULL, 0, 0, ?)"
         wake = (
@@ -125,11 +122,14 @@ class Hosts:
         found = self._db.execute(f"{insert} {wake}", (name, shard, now, self._arrivals)).fetchall()
         for answered, due in found:
             self._oldest[answered] = min(self._oldest[answered], due)
+        return None
 
-    def _store(self, host: Host, state: int) -> None:
-        """Move a host out of memory."""
+    def _store(self, host: Host) -> None:
+        """Move a host out of memory; one that kept its turn loses it."""
         del self.loaded[host.name]
         host.place = NOWHERE
+        host.due = max(host.due, host.since)
+        state = STORED if host.more or host.tasks else EMPTY
         self._write([host], state)
         if state == STORED:
             self._oldest[host.answered] = min(self._oldest[host.answered], host.due)
@@ -144,21 +144,35 @@ class Hosts:
             ],
         )
 
-    def _load(self, now: float) -> None:
+    def _load(self, now: float, unanswered: bool) -> None:
         """Read the hosts that have been due longer than those in memory, some at a time."""
-        for answered in (False, True):
-            first = self._first(answered)
+        for answered in (False, True) if unanswered else (True,):
+            first = self._first(unanswered)
             if self._oldest[answered] > now or (first and first.since <= self._oldest[answered]):
                 continue
-            if len(self.loaded) >= MAX_LOADED:
-                return
-            order = "ORDER BY due, arrival"
-            query = f"SELECT host, {FACTS} FROM host WHERE state = 1 AND answered = ? AND due <= ? {order} LIMIT ?"
-            for row in self._db.execute(query, (answered, now, LOADED_AT_ONCE)).fetchall():
+            where = "state = 1 AND answered = ? AND due <= ?"
+            query = f"SELECT host, {FACTS} FROM host WHERE {where} ORDER BY due, arrival LIMIT ?"
+            rows = self._db.execute(query, (answered, now, LOADED_AT_ONCE)).fetchall()
+            if rows:  # else those that were there are forgotten
+                self._make_room()
+            for row in rows:
                 self._add(Host(*row))
             oldest = "SELECT min(due) FROM host WHERE state = 1 AND answered = ?"
             (found,) = self._db.execute(oldest, (answered,)).fetchone()
             self._oldest[answered] = inf if found is None else found
+
+    def _make_room(self) -> None:
+        """Move the hosts out of memory that would be next after all others, if there is no room for more.
+
+        There is room for several loads afterwards: to look at all hosts takes a millisecond.
+        """
+        excess = len(self.loaded) + LOADED_AT_ONCE - MAX_LOADED
+        if excess <= 0:
+            return
+        idle = [it for it in self.loaded.values() if it.place != NOWHERE and not it.busy and not it.taken]
+        most = excess + LOADED_AT_ONCE
+        for host in heapq.nlargest(most, idle, key=lambda it: it.due if it.place == RESTING else it.since):
+            self._store(host)
 
     def _add(self, host: Host) -> None:
         host.met, host.answered = bool(host.met), bool(host.answered)
@@ -176,17 +190,16 @@ class Hosts:
         `retire`, so that the host is queued again.
         """
         self._ripen(now)
-        self._load(now)
         greedy: list[Host] = []
         # So many cannot all have had more than their share: among one more there is one that has not.
         few = int(1 / self.max_share) + 1
         chosen: Host | None = None
-        while len(greedy) < few and chosen is None and (host := self._pop_first(unanswered)):
+        while len(greedy) < few and chosen is None and (host := self._pop_first(now, unanswered)):
             if self._is_greedy(host):
                 greedy.append(host)
             else:
                 chosen = host
-        if chosen is None and greedy and not self._others_wait(now, few):
+        if chosen is None and greedy and not self._others_wait(now, unanswered):
             chosen = greedy.pop(0)
         for host in greedy:
             self._push(READY, host)
@@ -199,16 +212,21 @@ class Hosts:
             if self._is_valid(RESTING, entry):
                 self._push(READY, entry[2])
 
-    def _first(self, answered: bool) -> Host | None:
+    def _first(self, unanswered: bool) -> Host | None:
+        """Return the ready host in memory that has been due longest."""
+        new, known = self._first_of(False) if unanswered else None, self._first_of(True)
+        return new if known is None or (new is not None and new.since <= known.since) else known
+
+    def _first_of(self, answered: bool) -> Host | None:
         """Return the first ready host of a queue, and remove entries that are no longer valid before it."""
         heap = self._ready[answered]
         while heap and not self._is_valid(READY, heap[0]):
             heapq.heappop(heap)
         return heap[0][2] if heap else None
 
-    def _pop_first(self, unanswered: bool) -> Host | None:
-        new, known = self._first(False) if unanswered else None, self._first(True)
-        host = new if known is None or (new is not None and new.since <= known.since) else known
+    def _pop_first(self, now: float, unanswered: bool) -> Host | None:
+        self._load(now, unanswered)
+        host = self._first(unanswered)
         if host is not None:
             heapq.heappop(self._ready[host.answered])
             host.place = NOWHERE
@@ -217,18 +235,24 @@ class Hosts:
     def _push(self, place: int, host: Host) -> None:
         self._entries += 1
         host.place, host.entry = place, self._entries
-        if place == READY:
-            heapq.heappush(self._ready[host.answered], (host.since, host.entry, host))
-        else:
-            heapq.heappush(self._resting, (host.due, host.entry, host))
+        heap = self._ready[host.answered] if place == READY else self._resting
+        heapq.heappush(heap, (host.since if place == READY else host.due, host.entry, host))
+        if len(heap) > 2 * len(self.loaded) + MIN_STALE:
+            heap[:] = [entry for entry in heap if self._is_valid(place, entry)]
+            heapq.heapify(heap)
 
     def _is_greedy(self, host: Host) -> bool:
         return self._recent.share(host.name) > self.max_share
 
-    def _others_wait(self, now: float, few: int) -> bool:
-        """Tell whether a host that has not had its share will be due soon."""
-        soon = (host for due, number, host in heapq.nsmallest(few, self._resting) if due <= now + SOON)
-        return any(host.place == RESTING and not self._is_greedy(host) for host in soon)
+    def _others_wait(self, now: float, unanswered: bool) -> bool:
+        """Tell whether a host that has not had its share, and may go, will be due soon."""
+        return any(
+            due <= now + SOON
+            and self._is_valid(RESTING, (due, number, host))
+            and (unanswered or host.answered)
+            and not self._is_greedy(host)
+            for due, number, host in self._resting
+        )
 
     # ---- what becomes of it
 
@@ -247,6 +271,13 @@ class Hosts:
         host.due = host.since = max(host.due, due)
         self._push(RESTING, host)
 
+    def requeue(self, host: Host, since: float) -> None:
+        """Note that a host in memory has URLs to take; if it is not queued and has no lane left, `rest` queues it."""
+        host.more = True
+        if host.place == NOWHERE and host.busy < host.lanes and self._is_loaded(host):
+            host.since = max(host.due, since)
+            self._push(RESTING, host)
+
     def retire(self, host: Host) -> None:
         """Note that a host has no URL to take; `wake` queues it again."""
         host.more = False
@@ -263,17 +294,19 @@ class Hosts:
         if not keeps_turn:
             host.since = host.due
         host.place = NOWHERE  # its entry in a heap, if it has one, is no longer valid
-        if host.busy >= host.lanes:
-            return
-        if not (host.more or host.tasks) or (len(self.loaded) > MAX_LOADED and not host.busy):
+        if not (host.more or host.tasks):
             self.release(host)
-        if host.name in self.loaded and (host.more or host.tasks):
+        elif host.busy < host.lanes and self._is_loaded(host):
             self._push(RESTING, host)
 
     def release(self, host: Host) -> None:
         """Move a host out of memory if nothing of it is taken, queued or in flight."""
-        if host.place == NOWHERE and not host.busy and not host.taken and host.name in self.loaded:
-            self._store(host, STORED if host.more or host.tasks else EMPTY)
+        if host.place == NOWHERE and not host.busy and not host.taken and self._is_loaded(host):
+            self._store(host)
+
+    def _is_loaded(self, host: Host) -> bool:
+        """Tell whether a host is the one in memory; not if it was forgotten, even if it is back by now."""
+        return self.loaded.get(host.name) is host
 
     def next_due(self, now: float) -> float:
         """Return when the next host will be due that is not yet; infinity if none will."""

@@ -37,7 +37,7 @@ from lab.world import (
 from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import DemoWeb
 from crawler.crawl.machine import oom_kills
-from crawler.crawl.worker import pauses
+from crawler.crawl import resources
 from crawler.fleet.heartbeats import read_counters
 from crawler.store.mount import Files
 
@@ -497,7 +497,7 @@ def test_a_limit_of_files_that_could_never_be_enough_is_said_before_any_request(
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
 def test_as_many_files_as_are_demanded_are_enough(tmp_path: Path, fetcher: str) -> None:
-    limit = pauses.files_for(4) + pauses.BASE_FILES
+    limit = resources.files_for(4) + resources.BASE_FILES
     with world(TreeWeb(hosts=20, fanout=4, depth=3), tmp_path) as w:
         seeds = [*w.web.seeds(), "http://nobody.example:1/"]
         flags = ["--connect-to", "nobody.example:1:127.0.0.1:1", *w.flags, *QUICK, "-s", f"fetcher={fetcher}"]

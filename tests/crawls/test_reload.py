@@ -387,10 +387,10 @@ def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done
     taken = table.take(0.0)
     assert taken
     table.mark_done([taken[0]], kept=True)
-    table.rest("a.example", 0.0)
+    table.rest(taken[1], 0.0)
     assert table.take(1.0) is None
     assert (table.skipped, table.waiting) == (3, 0)
-    table.meet("a.example", {urls.key(f"{A}/3")}, 1, lambda _: True)  # others have done it meanwhile
+    table.meet("a.example", {urls.key(f"{A}/3")}, lambda _: True)  # others have done it meanwhile
     table.adopt(None, 1.0)
     table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
     assert table.waiting == table.left[2] == 2, "what is done stays so"

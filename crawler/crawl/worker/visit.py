@@ -118,6 +118,7 @@ class Visits:
         rules = await self._robots.of(task, host)
         if rules is None:
             return await self._request_robots(task, host)
+        host.robots_delay = rules.delay
         if not rules.allow(task.url):
             self._flush.put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
@@ -160,8 +161,9 @@ class Visits:
         settings = self._settings.now
         if settings.spread == "url" or not (host.past or taken_over or retry):
             return now
-        await self._robots.of(task, host)  # loads the crawl-delay that its last owner kept
-        due = (now if host.past or retry else taken_over) + self._delay(host.name)
+        rules = await self._robots.of(task, host)  # has the crawl-delay that its last owner kept
+        host.robots_delay = rules.delay if rules else 0.0
+        due = (now if host.past or retry else taken_over) + self._delay(host)
         return max(due, min(retry, now + settings.max_delay))
 
     async def _request_robots(self, task: Task, host: Host) -> None:
@@ -173,6 +175,7 @@ class Visits:
             self._fail(task, response)
         else:
             self._table.put_back(task)
+        host.robots_delay = self._robots.delay(host.name)
         return self._rest(host, response, keeps_turn=True)
 
     async def _run_side_task(self, task: Task, host: Host) -> None:
@@ -200,6 +203,8 @@ class Visits:
         if await self._robots.is_delivered(task):
             self._drop(task)
             return self._rest(host, None)
+        rules = await self._robots.known(host.name)
+        host.robots_delay = rules.delay if rules else 0.0
         await self._robots.note_request(host.name)
         response = await self._requests.get_robots(task.url, task, host)
         if isinstance(response, Failure) and self._may_retry(task, response):
@@ -308,7 +313,7 @@ class Visits:
         now = self._clock.monotonic()
         if response is None:
             return self._table.rest(host, now)
-        delay = self._delay(host.name)
+        delay = self._delay(host)
         pace = politeness.next_pace(host.strain, response, delay, now, self._random.random())
         return self._table.rest(
             host,
@@ -320,13 +325,13 @@ class Visits:
             keeps_turn=keeps_turn,
         )
 
-    def _delay(self, host: str) -> float:
+    def _delay(self, host: Host) -> float:
         """Return a host's delay: ours, or the longer one of its robots.txt.
 
         Where a host is spread over several workers, each waits that many times longer.
         """
         settings = self._settings.now
-        delay = delay_for(settings, host, self._robots.delay(host))
+        delay = delay_for(settings, host.name, host.robots_delay)
         return delay if settings.spread == "host" else delay * self._shards.count_alive()
 
 
