@@ -208,8 +208,8 @@ class Table:
 
     def _has_side_task(self, host: str) -> bool:
         """Tell whether a host has a robots or retry task, which stores no page of its own."""
-        query = "SELECT 1 FROM task WHERE host = ? AND state = 0 AND rank < ?"
-        return self._db.execute(query, (host, SIDE_TASK_RANK // 2)).fetchone() is not None
+        query = "SELECT key FROM task WHERE host = ? AND state = 0 AND rank < ?"
+        return any(key not in self._taken for (key,) in self._db.execute(query, (host, SIDE_TASK_RANK // 2)).fetchall())
 
     def _ripen(self, now: float) -> None:
         """Let retries that are due wait again."""
@@ -244,18 +244,18 @@ class Table:
     def put_back(self, task: Task) -> None:
         """Let a URL wait again that was taken but not requested; its host still has to `rest`."""
         key = key_of(task)
-        shard = self._taken[key][0] if key in self._taken else 0
-        host = self._untake(key)
-        if host is not None and self._db.execute("SELECT 1 FROM task WHERE key = ? AND state = 0", (key,)).fetchone():
-            host.tasks.appendleft((key, shard, task))
+        if key in self._taken:
+            _, host = self._taken[key]
+            host.reread()  # it may be nearer by now, or behind a robots task
+            self._untake(key)
+            self._hosts.requeue(host, host.since)
 
-    def _untake(self, key: bytes) -> Host | None:
-        """Note that a URL is no longer taken, and return its host if it was."""
+    def _untake(self, key: bytes) -> None:
+        """Note that a URL is no longer taken, if it was."""
         _, host = self._taken.pop(key, (0, None))
         if host is not None:
             host.taken -= 1
             self._hosts.release(host)
-        return host
 
     def rest(
         self,
@@ -319,8 +319,10 @@ class Table:
         marks = ", ".join("?" * len(by_key))
         query = f"SELECT key, batch, depth FROM task WHERE key IN ({marks}) AND state < {DONE}"
         found = self._db.execute(query, list(by_key)).fetchall()
-        for key in by_key if kept else ():
-            if key in self._taken:
+        for key, task in by_key.items():
+            if key not in self._taken:  # its shard was not ours for a while, or it is to be retried
+                self._reread(task.host)
+            elif kept:
                 self._taken[key][1].kept += 1
         self._mark_rows([row[:2] for row in found])
         for key, batch, depth in found if links and self.relax else ():
@@ -329,8 +331,11 @@ class Table:
 
     def skip(self, task: Task) -> None:
         """Skip a URL that was taken: the settings, as they are now, exclude it."""
+        key = key_of(task)
+        if key not in self._taken:
+            self._reread(task.host)
         query = "SELECT key, batch FROM task WHERE key = ? AND state < 4"
-        self._mark_rows(self._db.execute(query, (key_of(task),)).fetchall(), SKIPPED)
+        self._mark_rows(self._db.execute(query, (key,)).fetchall(), SKIPPED)
 
     def adopt(self, max_per_host: int | None, max_share: float) -> None:
         """Use these limits from now on, and forget skipped URLs, so that they may be handed over again."""

@@ -7,23 +7,29 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_all
+from lab.loops import Blocking
 from lab.world import InSmallLots
 
-from crawler.clock import Clock
+from crawler.clock import SYSTEM, Clock
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
-from crawler.frontier.batches import from_lines, to_lines
+from crawler.frontier.batches import BatchFiles, from_lines, to_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, Task
+from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.web import urls
@@ -199,7 +205,10 @@ PAGES = [f"https://{host}.example/{number}" for host in "ab" for number in range
 
 
 class Life(RuleBasedStateMachine):
-    """An owner of all shards and somebody else who hands over; a new reader of the folder must always find the rest."""
+    """An owner of all shards and somebody else who hands over; a new reader of the folder must always find the rest.
+
+    While the owner waits for the mount its visits go on, and now and then the mount goes away.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,6 +216,8 @@ class Life(RuleBasedStateMachine):
         self.root = Path(self.folder.name)
         make_root(self.root)
         self.starts = 0
+        self.meanwhile: list[str] = []  # what visits do while the owner waits for the mount
+        self.calls_left = inf  # until the mount goes away
         self.start()
         self.other = frontier_of(self.root, "other")
         self.model: dict[str, tuple[int, int]] = {}  # what waits: its smallest depth, its highest attempt
@@ -214,11 +225,45 @@ class Life(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.starts += 1
-        self.mine = owner_of(self.root, f"me{self.starts}")
+        files = Files(self.root, f"me{self.starts}", durable=False)
+        self.mine: Any = Blocking(Frontier(BatchFiles(files), Settings(shards=2), SYSTEM, self.io))
         self.taken: dict[str, Task] = {}
+        self.insist(self.mine.own, [0, 1])
 
     def teardown(self) -> None:
         self.folder.cleanup()
+
+    async def io(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            raise StoreAway("before the call")
+        result = call(*args, **kwargs)
+        if self.meanwhile:
+            getattr(self, self.meanwhile.pop())()
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            raise StoreAway("after it: nobody knows what it did")
+        return result
+
+    def insist(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Make a call, once more if the mount was away, and write what visits handed over meanwhile."""
+        try:
+            call(*args, **kwargs)
+        except StoreAway:
+            call(*args, **kwargs)
+        while self.mine.queued:
+            with suppress(StoreAway):
+                self.mine.flush()
+
+    @rule(
+        what=st.lists(st.sampled_from(["take_one", "put_one_back", "finish_one", "retry_one", "find_one"]), max_size=4)
+    )
+    def visits_go_on_during_the_next_calls(self, what: list[str]) -> None:
+        self.meanwhile = what
+
+    @rule(calls=st.integers(1, 12))
+    def the_mount_goes_away_soon(self, calls: int) -> None:
+        self.calls_left = calls
 
     def expect(self, task: Task) -> None:
         if task.url not in self.done:
@@ -228,8 +273,12 @@ class Life(RuleBasedStateMachine):
     @rule(url=st.sampled_from(PAGES), depth=st.integers(0, 3), by_other=st.booleans())
     def hand_over(self, url: str, depth: int, by_other: bool) -> None:
         task = Task(url, depth)
-        add(self.other if by_other else self.mine, task)
+        if by_other:
+            add(self.other, task)
+        else:
+            self.mine.hand_over([task])
         self.expect(task)
+        self.insist(self.mine.flush)
 
     @precondition(lambda self: self.taken)
     @rule(by_other=st.booleans())
@@ -239,10 +288,15 @@ class Life(RuleBasedStateMachine):
     @rule()
     def look_into_the_inbox(self) -> None:
         for shard in self.mine.owned:
-            self.mine.read_inboxes([shard], fresh=True)
+            self.insist(self.mine.read_inboxes, [shard], fresh=True)
 
-    @rule()
-    def take(self) -> None:
+    @rule(visits=st.lists(st.sampled_from(["take_one", "finish_one", "put_one_back", "retry_one"]), max_size=4))
+    def visit(self, visits: list[str]) -> None:
+        for name in visits:
+            getattr(self, name)()
+        self.insist(self.mine.flush)
+
+    def take_one(self) -> None:
         taken = self.mine.table.take(1e9)
         if taken:
             task, host = taken
@@ -250,44 +304,46 @@ class Life(RuleBasedStateMachine):
             self.taken[task.url] = task
             self.mine.table.rest(host, 0.0)
 
-    @precondition(lambda self: self.taken)
-    @rule(kept=st.booleans())
-    def finish(self, kept: bool) -> None:
-        _, task = self.taken.popitem()
-        self.done.add(task.url)
-        self.model.pop(task.url, None)
-        self.mine.table.mark_done([task], kept)
+    def finish_one(self) -> None:
+        if self.taken:
+            _, task = self.taken.popitem()
+            self.done.add(task.url)
+            self.model.pop(task.url, None)
+            self.mine.table.mark_done([task], kept=bool(len(self.done) % 2))
 
-    @precondition(lambda self: self.taken)
-    @rule()
-    def retry(self) -> None:
-        _, task = self.taken.popitem()
-        again = Task(task.url, task.depth, task.attempt + 1, 1000.0)
-        add(self.mine, again)
-        if task.url in self.model:
-            self.expect(again)
+    def retry_one(self) -> None:
+        if self.taken:
+            _, task = self.taken.popitem()
+            again = Task(task.url, task.depth, task.attempt + 1, 1000.0)
+            self.mine.hand_over([again])
+            if task.url in self.model:
+                self.expect(again)
 
-    @precondition(lambda self: self.taken)
-    @rule()
-    def put_back(self) -> None:
-        _, task = self.taken.popitem()
-        self.mine.table.put_back(task)
+    def put_one_back(self) -> None:
+        if self.taken:
+            _, task = self.taken.popitem()
+            self.mine.table.put_back(task)
+
+    def find_one(self) -> None:
+        task = Task(PAGES[self.starts % len(PAGES)], 1)
+        self.mine.hand_over([task])
+        self.expect(task)
 
     @rule(most=st.sampled_from([1, 48]))
     def tidy(self, most: int) -> None:
         for shard in self.mine.owned:
-            tidy(self.mine, shard, most)
+            self.insist(tidy, self.mine, shard, most)
 
     @rule(shard=st.integers(0, 1))
     def give_a_shard_back_and_take_it_again(self, shard: int) -> None:
         self.mine.hold([shard])
-        self.mine.flush()
+        self.insist(self.mine.flush)
         if not self.mine.table.in_flight(shard):
-            self.mine.disown([shard])
+            self.insist(self.mine.disown, [shard])
         else:
-            self.mine.disown([shard], lost=[shard])  # another worker took it
+            self.insist(self.mine.disown, [shard], lost=[shard])  # another worker took it
             self.taken = {url: task for url, task in self.taken.items() if self.mine.shard_of(Task(url)) != shard}
-        self.mine.own([shard])
+        self.insist(self.mine.own, [shard])
 
     @rule()
     def be_killed_and_begin_again(self) -> None:
@@ -313,7 +369,7 @@ class LifeInSmallLots(InSmallLots, Life):
 
     @rule()
     def read_on(self) -> None:
-        self.mine.read_on()
+        self.insist(self.mine.read_on)
 
 
 Life.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

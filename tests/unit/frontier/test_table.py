@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -16,19 +20,21 @@ from crawler.frontier import hosts as hosts_module
 from crawler.frontier import table as table_module
 from crawler.frontier.hosts import SOON, Host
 from crawler.frontier.table import Table
-from crawler.frontier.task import Task
+from crawler.frontier.task import ROBOTS, Task, robots_task
 from crawler.web import urls
 
 HOSTS = [f"{letter}.example" for letter in "abcde"]
-PAGES = [f"https://{host}/{number}" for host in HOSTS for number in range(6)]
-SHARDS, BATCHES = 3, 4
+PAGES = [f"https://{host}/{number}" for host in HOSTS for number in range(5)]
+SHARDS, BATCHES = 2, 3
+STEPS = 40
 MAX_LOADED, LOADED_AT_ONCE = 2, 1  # hosts, so that they go out of memory and come back all the time
 
 pages = st.lists(st.sampled_from(PAGES), min_size=1, max_size=6)
 batches = st.integers(1, BATCHES)
-shards = st.sets(st.integers(0, SHARDS - 1), min_size=1)
+shards = st.integers(0, SHARDS - 1)
 seconds = st.sampled_from([0.0, 0.0, 0.5, 1.0, 7.0, 100.0])
 number = st.integers(0, 20)
+OUTCOMES = ["page", "failure", "put back", "put back", "retry", "skip"]
 
 
 @dataclass
@@ -71,6 +77,7 @@ class TableAndModel(RuleBasedStateMachine):
         for module, name, value in (
             (hosts_module, "MAX_LOADED", MAX_LOADED),
             (hosts_module, "LOADED_AT_ONCE", LOADED_AT_ONCE),
+            (hosts_module, "MIN_STALE", 0),
             (table_module, "MAX_CHUNK", 2),
             (table_module, "RIPENED_AT_ONCE", 1),
             (table_module, "MAX_VARIABLES", 2),
@@ -85,10 +92,9 @@ class TableAndModel(RuleBasedStateMachine):
         self.sites = {host: Site() for host in HOSTS}
         self.visits: list[Visit] = []
         self.left: Counter[int] = Counter()
+        self.most_busy = 0
 
-    @initialize(
-        order=st.sampled_from(["bfs", "dfs"]), split=st.booleans(), max_share=st.sampled_from([1.0, 1.0, 0.34])
-    )
+    @initialize(order=st.sampled_from(["bfs", "dfs"]), split=st.booleans(), max_share=st.sampled_from([1.0, 1.0, 0.34]))
     def make(self, order: str, split: bool, max_share: float) -> None:
         self.table = Table(order, max_share=max_share)
         self.split, self.max_share = split, max_share
@@ -141,7 +147,11 @@ class TableAndModel(RuleBasedStateMachine):
 
     # ---- visits
 
-    @rule(unanswered=st.sampled_from([True, True, False]))
+    @rule(count=st.integers(1, 6), unanswered=st.sampled_from([True, True, False]))
+    def take_some(self, count: int, unanswered: bool) -> None:
+        for _ in range(count):
+            self.take(unanswered)
+
     def take(self, unanswered: bool) -> None:
         found = self.take_if_any(unanswered)
         if found is None:
@@ -185,7 +195,7 @@ class TableAndModel(RuleBasedStateMachine):
             assert self.max_share < 1, "a URL of a host that is due is not given out"
             assert any(self.now < site.due <= self.now + SOON for site in self.sites.values()), "others wait"
         if unanswered:
-            assert self.table.next_due(self.now) <= self.next_due() + 1e-6, "we would sleep too long"
+            assert self.table.next_due(self.now) <= min(self.next_due(), 3600.0) + 1e-6, "we would sleep too long"
 
     def has_work(self, host: str, now: float) -> bool:
         return any(
@@ -195,34 +205,32 @@ class TableAndModel(RuleBasedStateMachine):
 
     def next_due(self) -> float:
         """How long it takes until something can be taken, if nothing can be now."""
-        ripe = [known.late for url, known in self.known.items() if not known.held and url not in self.taken]
-        dues = [
-            site.due
-            for name, site in self.sites.items()
-            if len(site.in_flight) < site.lanes and self.has_work(name, self.now)
-        ]
-        return min((due for due in ripe + dues if due > self.now), default=self.now + 3600.0) - self.now
+        free = {name: site.due for name, site in self.sites.items() if len(site.in_flight) < site.lanes}
+        waiting = [(url, known.late) for url, known in self.known.items() if not known.held and url not in self.taken]
+        dues = [max(late, free.get(urls.host(url), inf)) for url, late in waiting]
+        return min((due for due in dues if due > self.now), default=inf) - self.now
 
     def pick(self, which: int, **state: bool) -> Visit | None:
         found = [visit for visit in self.visits if all(getattr(visit, key) == value for key, value in state.items())]
         return found[which % len(found)] if found else None
 
-    def settle(self, visit: Visit) -> None:
-        visit.settled = True
-        self.visits = [visit for visit in self.visits if not (visit.settled and visit.rested)]
-
     @precondition(lambda self: self.visits)
     @rule(
-        which=number,
+        which=st.lists(number, min_size=1, max_size=3),
         wait=seconds,
         lanes=st.sampled_from([None, 1, 3]),
         answered=st.sampled_from([None, True, True, False]),
         keeps_turn=st.booleans(),
     )
-    def rest(self, which: int, wait: float, lanes: int | None, answered: bool | None, keeps_turn: bool) -> None:
-        visit = self.pick(which, rested=False)
-        if visit is None:
-            return
+    def rest_some(
+        self, which: list[int], wait: float, lanes: int | None, answered: bool | None, keeps_turn: bool
+    ) -> None:
+        for index in which:
+            visit = self.pick(index, rested=False)
+            if visit:
+                self.rest(visit, wait, lanes, answered, keeps_turn)
+
+    def rest(self, visit: Visit, wait: float, lanes: int | None, answered: bool | None, keeps_turn: bool) -> None:
         due = self.now + wait
         self.table.rest(visit.host, due, lanes=lanes, answered=answered, keeps_turn=keeps_turn)
         site = visit.site
@@ -234,25 +242,28 @@ class TableAndModel(RuleBasedStateMachine):
         self.visits = [visit for visit in self.visits if not (visit.settled and visit.rested)]
 
     @precondition(lambda self: self.visits)
-    @rule(which=number)
-    def put_back(self, which: int) -> None:
-        visit = self.pick(which, settled=False)
-        if visit:
-            self.table.put_back(visit.task)
-            self.taken.discard(visit.task.url)
-            self.settle(visit)
-
-    @precondition(lambda self: self.visits)
-    @rule(which=number, together=st.integers(1, 3), kept=st.booleans())
-    def finish(self, which: int, together: int, kept: bool) -> None:
+    @rule(which=st.lists(number, min_size=1, max_size=3), how=st.sampled_from(OUTCOMES), wait=seconds, batch=batches)
+    def settle(self, which: list[int], how: str, wait: float, batch: int) -> None:
         found: list[Visit] = []
-        for _ in range(together):
-            visit = self.pick(which, settled=False)
+        for index in which:
+            visit = self.pick(index, settled=False)
             if visit:
+                visit.settled = True
                 found.append(visit)
-                self.settle(visit)
-        self.table.mark_done([visit.task for visit in found], kept)
-        self.end([visit.task.url for visit in found], self.done)
+        self.visits = [visit for visit in self.visits if not (visit.settled and visit.rested)]
+        tasks = [visit.task for visit in found]
+        if how in ("page", "failure"):
+            self.table.mark_done(tasks, how == "page")
+            self.end([task.url for task in tasks], self.done)
+        for task in tasks:
+            if how == "put back":
+                self.table.put_back(task)
+                self.taken.discard(task.url)
+            elif how == "skip":
+                self.table.skip(task)
+                self.end([task.url], self.skipped)
+            elif how == "retry":
+                self.hand_in([task._replace(attempt=task.attempt + 1, due=self.now + wait)], batch)
 
     def end(self, found: Iterable[str], state: set[str]) -> None:
         for url in found:
@@ -262,25 +273,7 @@ class TableAndModel(RuleBasedStateMachine):
                 self.taken.discard(url)
                 state.add(url)
 
-    @precondition(lambda self: self.visits)
-    @rule(which=number)
-    def skip(self, which: int) -> None:
-        visit = self.pick(which, settled=False)
-        if visit:
-            self.table.skip(visit.task)
-            self.end([visit.task.url], self.skipped)
-            self.settle(visit)
-
-    @precondition(lambda self: self.visits)
-    @rule(which=number, wait=seconds, batch=batches)
-    def retry(self, which: int, wait: float, batch: int) -> None:
-        visit = self.pick(which, settled=False)
-        if visit:
-            again = visit.task._replace(attempt=visit.task.attempt + 1, due=self.now + wait)
-            self.hand_in([again], batch)
-            self.settle(visit)
-
-    @rule(host=st.sampled_from(HOSTS), numbers=st.sets(st.integers(0, 5), max_size=3), gained=st.booleans())
+    @rule(host=st.sampled_from(HOSTS), numbers=st.sets(st.integers(0, 4), max_size=3), gained=st.booleans())
     def meet(self, host: str, numbers: set[int], gained: bool) -> None:
         """Learn what others have done of a host."""
         found = [f"https://{host}/{number}" for number in numbers]
@@ -293,39 +286,48 @@ class TableAndModel(RuleBasedStateMachine):
 
     # ---- upkeep
 
-    @precondition(lambda self: self.done)
     @rule(which=number, batch=batches)
-    def let_wait_again_what_is_done(self, which: int, batch: int) -> None:
-        task = Task(sorted(self.done)[which % len(self.done)])
+    def upkeep(self, which: int, batch: int) -> None:
+        what = which % 4
+        if what == 0 and self.done:
+            self.let_wait_again(Task(sorted(self.done)[which % len(self.done)]), batch)
+        elif what == 1:
+            self.table.adopt(None, self.max_share)
+            self.skipped.clear()
+        elif what == 2:
+            self.merge_batches({batch, batch % BATCHES + 1})
+        else:
+            self.look_at_queues()
+
+    def let_wait_again(self, task: Task, batch: int) -> None:
         self.table.forget_done(task)
         self.done.discard(task.url)
         self.hand_in([task], batch)
 
-    @rule()
-    def adopt(self) -> None:
-        self.table.adopt(None, self.max_share)
-        self.skipped.clear()
-
-    @rule(which=shards)
-    def hold(self, which: set[int]) -> None:
-        self.table.hold(which, self.split)
-        self.held |= which
+    @precondition(lambda self: not self.held)
+    @rule(shard=shards)
+    def hold(self, shard: int) -> None:
+        self.table.hold([shard], self.split)
+        self.held.add(shard)
         for url, known in self.known.items():
-            known.held = known.held or self.shard_of(Task(url)) in which
+            known.held = known.held or self.shard_of(Task(url)) == shard
 
-    @rule(which=shards)
-    def forget(self, which: set[int]) -> None:
-        """Visits may still be under way, as when another worker took the shard."""
-        self.table.forget(which, self.split)
-        self.held -= which
-        for url in [url for url in self.known if self.shard_of(Task(url)) in which]:
+    @rule(shard=shards, returns=st.booleans())
+    def forget(self, shard: int, returns: bool) -> None:
+        """Give a shard up, though visits may be under way, as when another worker took it; perhaps it comes back."""
+        gone = self.held or {shard}
+        self.table.forget(gone, self.split)
+        self.held = set()
+        lost = [url for url in self.known if self.shard_of(Task(url)) in gone]
+        for url in lost:
             self.left[self.known.pop(url).batch] -= 1
             self.taken.discard(url)
         for host in () if self.split else HOSTS:
-            if HOSTS.index(host) % SHARDS in which:
+            if HOSTS.index(host) % SHARDS in gone:
                 self.sites[host] = Site()
+        if returns:
+            self.hand_in([Task(url) for url in lost], BATCHES)
 
-    @rule(old=st.sets(batches, min_size=1))
     def merge_batches(self, old: set[int]) -> None:
         tasks = self.table.of_batches(old)
         assert sorted(task.url for task in tasks) == sorted(url for url, it in self.known.items() if it.batch in old)
@@ -340,16 +342,57 @@ class TableAndModel(RuleBasedStateMachine):
     def wait(self, wait: float) -> None:
         self.now += wait
 
-    @rule()
+    @rule(random=st.randoms(use_true_random=True))
+    def work(self, random: Random) -> None:
+        """Many small steps: what most histories consist of."""
+        for _ in range(STEPS):
+            which = [random.randrange(20) for _ in range(random.randint(1, 3))]
+            wait, batch, shard = (
+                random.choice([0.0, 0.0, 0.5, 1.0, 7.0]),
+                random.randint(1, BATCHES),
+                random.randrange(SHARDS),
+            )
+            chance = random.random()
+            if chance < 0.3:
+                self.take_some(random.randint(1, 4), random.random() < 0.8)
+            elif chance < 0.5:
+                lanes, answered = random.choice([None, 1, 3]), random.choice([None, True, True, False])
+                self.rest_some(which, wait, lanes, answered, random.random() < 0.5)
+            elif chance < 0.7:
+                self.settle(which, random.choice(OUTCOMES), wait, batch)
+            elif chance < 0.8:
+                self.add(random.sample(PAGES, 3), random.randint(0, 2), batch)
+            elif chance < 0.85:
+                self.add_retries_of_others(random.sample(PAGES, 2), random.randint(1, 3), wait, batch)
+            elif chance < 0.9:
+                self.wait(wait)
+            elif chance < 0.92:
+                self.upkeep(which[0], batch)
+            elif chance < 0.94:
+                self.meet(random.choice(HOSTS), set(random.sample(range(5), 2)), random.random() < 0.5)
+            elif chance < 0.96 and not self.held:
+                self.hold(shard)
+            elif chance < 0.98:
+                self.forget(shard, random.random() < 0.7)
+            else:
+                self.let_wait_again_what_is_done(batch)
+            self.the_counters_are_right()
+            self.memory_is_bounded()
+
+    def let_wait_again_what_is_done(self, batch: int) -> None:
+        """So that there is always something to do."""
+        for url in sorted(self.done):
+            self.let_wait_again(Task(url), batch)
+
     def time_goes_on(self) -> None:
         """Everything that waits comes out, and nothing else is needed for that than time."""
         steps = 0
         while True:
             for visit in list(self.visits):
                 if not visit.settled:
-                    self.finish(0, 1, True)
+                    self.settle([0], "page", 0.0, 1)
                 if not visit.rested:
-                    self.rest(0, 0.5, None, True, False)
+                    self.rest(visit, 0.5, None, True, False)
             self.take(True)
             if not self.visits:
                 if all(known.held for known in self.known.values()):
@@ -373,16 +416,15 @@ class TableAndModel(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        return
         if hasattr(self, "table"):
             hosts = self.table._hosts
-            busy = sum(bool(host.busy or host.taken) for host in hosts.loaded.values())
-            assert len(hosts.loaded) <= max(MAX_LOADED, busy + LOADED_AT_ONCE)
-            for heap in (hosts._resting, *hosts._ready):
-                assert len(heap) <= 2 * len(hosts.loaded) + hosts_module.MIN_STALE
+            self.most_busy = max(self.most_busy, sum(bool(it.busy or it.taken) for it in hosts.loaded.values()))
+            greedy = int(1 / self.max_share)  # as many may be out of their queue while others are looked for
+            most = max(MAX_LOADED, self.most_busy + greedy + LOADED_AT_ONCE)
+            assert len(hosts.loaded) <= most
+            assert all(len(heap) <= 2 * most for heap in (hosts._resting, *hosts._ready))
 
-    @rule()
-    def people_look(self) -> None:
+    def look_at_queues(self) -> None:
         self.table.count_hosts()
         counted = sum(queue.waiting for queue in self.table.queues("", 100))
         (waiting,) = self.table._db.execute("SELECT count(*) FROM task WHERE state = 0").fetchone()
@@ -393,3 +435,278 @@ class TableAndModel(RuleBasedStateMachine):
 FIND = (Phase.explicit, Phase.reuse, Phase.generate)
 TableAndModel.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None, phases=FIND)
 TestEveryUrlComesOutOnceAndInTime = TableAndModel.TestCase
+
+
+# ---- which host is next
+
+
+def home(number: int) -> str:
+    return f"https://host{number}.example/"
+
+
+def table_of(*found: str, now: float = 0.0, **given: Any) -> Table:
+    table = Table(**given)
+    add(table, *found, now=now)
+    return table
+
+
+def add(table: Table, *found: str, now: float = 0.0) -> None:
+    table.add(map(Task, found), 1, lambda _: 0, now)
+
+
+def take(table: Table, now: float, unanswered: bool = True) -> tuple[Task, Host]:
+    found = table.take(now, unanswered)
+    assert found
+    return found
+
+
+def visit(table: Table, now: float, rest: float = 0.0, **given: Any) -> str:
+    """The next URL, done at once; its host rests so many seconds."""
+    task, host = take(table, now)
+    table.mark_done([task], kept=True)
+    table.rest(host, now + rest, **given)
+    return task.url
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few hosts fit into memory."""
+    monkeypatch.setattr(hosts_module, "MAX_LOADED", 6)
+    monkeypatch.setattr(hosts_module, "LOADED_AT_ONCE", 2)
+
+
+def test_the_host_that_has_been_due_longest_goes_first() -> None:
+    table = table_of(*(f"{home(number)}{page}" for page in range(2) for number in range(3)))
+    for number, rest in enumerate((5.0, 3.0, 4.0)):
+        assert visit(table, 0.0, rest) == f"{home(number)}0"
+    assert table.take(2.9) is None
+    assert [visit(table, 10.0) for _ in range(3)] == [f"{home(number)}1" for number in (1, 2, 0)]
+
+
+def test_hosts_that_arrive_together_go_in_the_order_in_which_they_came(small: None) -> None:
+    found = [home(number) for number in (7, 3, 9, 1, 8, 2, 0, 5, 6, 4)]
+    table = table_of(*found)
+    assert [visit(table, 0.0) for _ in found] == found
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=25, unique=True))
+def test_hosts_come_back_in_the_order_in_which_they_are_due_in_memory_or_not(rests: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hosts_module, "MAX_LOADED", 6)
+        patch.setattr(hosts_module, "LOADED_AT_ONCE", 2)
+        table = table_of(*(f"{home(number)}{page}" for page in range(2) for number in range(len(rests))))
+        for rest in rests:
+            visit(table, 0.0, rest)
+            assert len(table._hosts.loaded) <= 6
+        expected = [f"{home(number)}1" for _, number in sorted((rest, number) for number, rest in enumerate(rests))]
+        assert [visit(table, 100.0) for _ in rests] == expected
+
+
+def test_after_its_robots_txt_a_host_comes_before_all_that_arrived_later_once_its_delay_is_over() -> None:
+    table = table_of(home(0), now=0.0)
+    task, host = take(table, 0.0)
+    add(table, *(home(number) for number in range(1, 5)), now=0.5)
+    table.put_back(task)
+    table.rest(host, 2.0, keeps_turn=True)  # its turn went into its robots.txt
+    assert visit(table, 1.0) == home(1)
+    assert visit(table, 1.9) == home(2)
+    assert visit(table, 2.0) == home(0)
+    assert visit(table, 2.0) == home(3)
+
+
+def test_without_its_turn_a_host_goes_behind_those_that_became_due_meanwhile() -> None:
+    table = table_of(f"{home(0)}1", f"{home(0)}2")
+    add(table, home(1), now=0.5)
+    assert visit(table, 0.5, 1.0) == f"{home(0)}1"
+    assert [visit(table, 2.0) for _ in range(2)] == [home(1), f"{home(0)}2"]
+
+
+def test_pages_flow_from_the_first_seconds_of_many_new_hosts() -> None:
+    """1,000 requests at a time, each answered after half a second, with a delay of a second."""
+    table, now, seen = table_of(*map(home, range(20_000))), 0.0, []
+    flying: deque[tuple[float, Task, Host]] = deque()
+    requests = pages = 0
+    while requests < 20_000:
+        while len(flying) < 1000 and (found := table.take(now)):
+            requests += 1
+            flying.append((now + 0.5, *found))
+        while flying and flying[0][0] <= now:
+            _, task, host = flying.popleft()
+            if host.met:
+                pages += 1
+                table.mark_done([task], kept=True)
+                table.rest(host, now + 1.0, answered=True)
+            else:
+                assert table.set_met(host, 0, 0)
+                table.put_back(task)
+                table.rest(host, now + 1.0, answered=True, keeps_turn=True)
+        now += max(min(flying[0][0] - now if flying else 3600.0, table.next_due(now)), 0.001)
+        seen.append((requests, pages))
+    assert next(pages / requests for requests, pages in seen if requests >= 6_000) > 0.3, "after three seconds"
+    assert pages / requests > 0.4
+
+
+# ---- hosts that have not answered
+
+
+def test_when_only_hosts_that_have_answered_may_go_the_others_wait_for_their_turn() -> None:
+    table = table_of(*(f"{home(number)}{page}" for page in range(2) for number in range(3)))
+    assert table.take(0.0, unanswered=False) is None, "nobody has answered yet"
+    for answered in (True, False, None):
+        visit(table, 0.0, answered=answered)
+    task, host = take(table, 1.0, unanswered=False)
+    assert (task.url, host.answered) == (f"{home(0)}1", True)
+    assert table.take(1.0, unanswered=False) is None
+    assert [visit(table, 1.0) for _ in range(2)] == [f"{home(1)}1", f"{home(2)}1"]
+
+
+def test_a_host_that_does_not_answer_any_more_is_one_of_those_that_have_not() -> None:
+    table = table_of(*(f"{home(0)}{page}" for page in range(4)))
+    for answered, may_go in ((True, True), (False, False), (True, True)):
+        visit(table, 0.0, answered=answered)
+        found = table.take(0.0, unanswered=False)
+        assert (found is not None) == may_go
+        if found:
+            table.put_back(found[0])
+            table.rest(found[1], 0.0)
+
+
+def test_hosts_that_have_not_answered_keep_none_that_has_out_of_memory(small: None) -> None:
+    table = table_of(*(f"{home(number)}{page}" for page in range(3) for number in range(40)))
+    for number in range(40):
+        visit(table, 0.0, 1.0 if number < 30 else 2.0, answered=number >= 30)
+    for _ in range(10):  # more than fit into memory have been due for long, and may not go
+        _, host = take(table, 5.0, unanswered=False)
+        assert host.answered
+    assert table.take(5.0, unanswered=False) is None
+    assert len(table._hosts.loaded) <= 10 + 2
+    assert len([visit(table, 5.0) for _ in range(60)]) == 60, "each of the others has two pages left"
+
+
+# ---- memory
+
+
+def test_hosts_that_rest_long_keep_none_that_is_due_out_of_memory(small: None) -> None:
+    table = table_of(*(f"{home(number)}{page}" for page in range(2) for number in range(60)))
+    assert [visit(table, 0.0, 3600.0 + number / 100) for number in range(60)] == [f"{home(it)}0" for it in range(60)]
+    assert len(table._hosts.loaded) <= 6
+    assert len(table._hosts._resting) < 100, "and what is out of memory leaves nothing behind"
+    assert table.take(1.0) is None
+    assert table.next_due(1.0) == pytest.approx(3599.0)
+    assert [visit(table, 3601.0) for _ in range(60)] == [f"{home(number)}1" for number in range(60)]
+
+
+def test_hosts_that_are_pushed_out_of_memory_again_and_again_leave_nothing_behind(small: None) -> None:
+    table = table_of(*(f"{home(number)}{page}" for page in range(30) for number in range(20)))
+    for now in range(25):
+        for _ in range(20):
+            visit(table, float(now), 1.0)
+            table._hosts._make_room()
+    assert len(table._hosts._resting) <= 2 * 6 + hosts_module.MIN_STALE
+
+
+def test_a_host_that_has_had_its_share_keeps_none_that_is_due_out_of_memory() -> None:
+    table = table_of(*(f"{home(0)}{page}" for page in range(50)), max_share=0.1)
+    for _ in range(30):
+        task, host = take(table, 0.0)
+        assert host.met or table.set_met(host, 0, 0)
+        table.mark_done([task], kept=True)
+        table.rest(host, 0.0)
+    add(table, *map(home, range(1, 21)), now=1.0)
+    assert [visit(table, 2.0) for _ in range(20)] == [home(number) for number in range(1, 21)]
+
+
+MANY_HOSTS = r"""
+import re
+from collections import deque
+from pathlib import Path
+from crawler.frontier.table import Table
+from crawler.frontier.task import Task
+HOSTS, SLOTS = 200_000, 1000
+def peak(): # not ru_maxrss: that of the process which started us counts there too
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+table, now, loaded, flying, orders = Table(), 0.0, 0, deque(), ([], [])
+for start in range(0, HOSTS, 10_000):
+    numbers = range(start, start + 10_000)
+    table.add((Task(f"https://host{n}.example/0") for n in numbers), start, lambda _: 0, now)
+    table.add((Task(f"https://host{n}.example/1") for n in numbers[::10]), start, lambda _: 0, now)
+while table.waiting:
+    while len(flying) < SLOTS and (found := table.take(now)):
+        flying.append((now + 0.5, *found))
+    loaded = max(loaded, len(table._hosts.loaded))
+    while flying and flying[0][0] <= now:
+        _, task, host = flying.popleft()
+        table.mark_done([task], kept=True)
+        number, page = map(int, re.findall(r"\d+", task.url))
+        table.rest(host, now + 300.0 + number / 1e6, answered=True)
+        orders[page].append(number)
+    now += max(min(flying[0][0] - now if flying else 3600.0, table.next_due(now)), 0.001)
+assert orders[0] == list(range(HOSTS)), "first come, first served, and each once"
+assert orders[1] == list(range(0, HOSTS, 10)), "and again in the order in which they are due"
+print(loaded, peak())
+"""
+
+
+@pytest.mark.slow
+def test_of_many_hosts_a_bounded_number_is_in_memory_and_each_has_its_turn() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_HOSTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded, peak = map(int, done.stdout.split())
+    print(f"200,000 hosts: at most {loaded} in memory, {peak} MB")
+    assert loaded <= hosts_module.MAX_LOADED
+    assert peak < 100
+
+
+# ---- tasks of one host
+
+
+def test_what_is_put_back_is_given_out_as_it_is_known_by_then() -> None:
+    table = Table()
+    table.add([Task(home(0), 5)], 1, lambda _: 0)
+    task, host = take(table, 0.0)
+    table.add([Task(home(0), 1)], 2, lambda _: 0)  # found to be nearer meanwhile
+    table.put_back(task)
+    table.rest(host, 0.0)
+    assert take(table, 0.0)[0] == Task(home(0), 1)
+
+
+def test_what_is_put_back_waits_behind_a_robots_task_that_came_meanwhile() -> None:
+    table = table_of(home(0))
+    task, host = take(table, 0.0)
+    table.add([robots_task(home(0), "b.example", "0")], 2, lambda _: 0)
+    table.put_back(task)
+    table.rest(host, 0.0)
+    assert take(table, 0.0)[0].kind == ROBOTS, "the page may wait for it"
+
+
+def test_a_robots_task_in_flight_does_not_let_a_host_exceed_its_limit() -> None:
+    table = table_of(*(f"{home(0)}{page}" for page in range(4)), max_per_host=1)
+    task, host = take(table, 0.0)
+    table.mark_done([task], kept=True)
+    table.rest(host, 0.0, lanes=3)
+    table.add([robots_task(home(0), "b.example", "0")], 2, lambda _: 0)
+    assert take(table, 0.0)[0].kind == ROBOTS
+    assert table.take(0.0) is None
+    assert (table.skipped, table.waiting, table.taken) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("how", ["rest", "finish", "put back"])
+def test_a_visit_that_ends_after_its_shard_left_and_came_back_disturbs_no_other(how: str) -> None:
+    found = [f"{home(0)}{page}" for page in range(3)]
+    table = table_of(*found)
+    task, old = take(table, 0.0)
+    table.forget([0], split=False)
+    add(table, *found)
+    again, new = take(table, 0.0)
+    assert again == task and new is not old, "it is requested twice, and that is all"
+    if how == "finish":
+        table.mark_done([task], kept=True)
+    elif how == "put back":
+        table.put_back(task)
+    table.rest(old, 0.0)
+    assert table.take(100.0) is None, "the host is busy"
+    table.mark_done([again], kept=True)
+    table.rest(new, 0.0)
+    assert [visit(table, 0.0) for _ in range(2)] == found[1:]
+    assert (table.waiting, table.taken) == (0, 0)
