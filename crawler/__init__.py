@@ -3,6 +3,7 @@
 The map. Each room imports only from those above it (tests/shape/test_imports.py), and manual/design.md has the words.
 
     errors        exceptions and exit codes
+    clock         the time, passed in wherever it matters
     web/          pure: what URLs, robots.txt, sitemaps, charsets and pages mean
     fetch/        one HTTP request with every limit and guard
     settings      crawl.yaml: each setting with its default, its check and its one line of help
@@ -14,9 +15,10 @@ The map. Each room imports only from those above it (tests/shape/test_imports.py
     commands/     one file or folder per `crawler COMMAND`; nothing else imports it
     manual/       the pages that `crawler help TOPIC` shows
 
-An evening's reading, in this order: crawl/worker/visit (the life of a URL), crawl/worker/desk (flush: hand over, sync,
-record), crawl/worker/upkeep (inboxes, fair share, the end), frontier/frontier and frontier/table (what waits),
-fleet/shards and fleet/heartbeats (who owns what, who is alive), store/mount (what a mount promises), store/store.
+An evening's reading, in this order: crawl/worker/visit (the life of a URL), crawl/worker/flush (html, hand over, sync,
+records), crawl/worker/upkeep (inboxes, fair share, the end), crawl/worker/in_flight (which visits are started),
+frontier/frontier, frontier/table and frontier/hosts (what waits, which host is next), fleet/shards and fleet/heartbeats
+(who owns what, who is alive), store/mount (what a mount promises), store/store.
 """
 
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
@@ -12,8 +13,15 @@ import pytest
 import reference
 from lab.world import Links, world
 
+import crawler
 from crawler import Store
 from crawler.commands.main import read
+from crawler.crawl import resources
+from crawler.crawl.machine import CONCURRENCY, FEW_SUSPECTS
+from crawler.crawl.worker import flush, in_flight, upkeep, visit, worker
+from crawler.fetch import budget, fetcher, request, resolver
+from crawler.frontier import hosts, table
+from crawler.settings import Settings
 from crawler.store.store import FOLDERS
 
 TOP = Path(__file__).parents[2]
@@ -109,3 +117,103 @@ def test_a_record_has_the_fields_that_the_manual_shows_and_the_library_reads_it(
         records = list(store.records("a.example"))
         assert [list(record) for record in records] == [list(shown)] * 2
         assert all((store.text(record["url"]) or "").strip().endswith("</html>") for record in records)
+
+
+def steps(text: str) -> list[str]:
+    """The numbered list of a text, each step in one line."""
+    found = re.findall(r"^\d\. (.*(?:\n +\S.*)*)", text, re.MULTILINE)
+    return [" ".join(step.split()) for step in found]
+
+
+def test_the_life_of_a_url_in_the_manual_is_the_list_of_visit() -> None:
+    told, written = steps(page_of("life-of-a-url")), steps(visit.__doc__ or "")
+    assert len(told) == len(written) == 8
+    for more, step in zip(told, written, strict=True):
+        assert more.startswith(step)
+
+
+def test_visit_takes_the_steps_in_the_order_of_its_list() -> None:
+    told = inspect.getsource(visit.Visits.visit)
+    calls = ("self._robots.of(", "rules.allow(", "self._requests.get(", "self._keep(", "self._rest(host, response)")
+    places = [told.index(call) for call in calls]
+    assert places == sorted(places)
+
+
+def page_of(name: str) -> str:
+    """A page of the manual."""
+    return TEXTS[reference.MANUAL / f"{name}.md"]
+
+
+def flat(name: str) -> str:
+    """A page of the manual in one line."""
+    return " ".join(page_of(name).split())
+
+
+def size(count: int) -> str:
+    """Bytes as the manual writes them."""
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+
+
+FILES = resources.files_for(CONCURRENCY) + resources.BASE_FILES
+BODIES = ", ".join(f"{places} larger than {size(step)}" for step, places in budget.STEPS[1:]).replace(", ", " and ")
+LARGE = f"{budget.STEPS[0][1]} may be larger than {size(budget.STEPS[0][0])}, {BODIES}"
+BOUND = (CONCURRENCY + 20) * Settings().max_size + (400 << 20)
+MAX_BYTES, GROUP_BYTES = size(flush.MAX_BYTES), size(flush.GROUP_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("design", f"open requests (`--concurrency`, {CONCURRENCY} by default)"),
+        ("design", f"the results that wait for their flush ({flush.MAX_RESULTS} at most"),
+        ("life-of-a-url", f"(`--concurrency`, {CONCURRENCY} by default)"),
+        ("life-of-a-url", f"flush ({flush.MAX_RESULTS} at most"),
+        ("machines", f"| `-t`, `--concurrency N` | {CONCURRENCY} |"),
+        ("capacity", f"`--concurrency N` | 4, {CONCURRENCY} |"),
+        ("design", f"Results wait until there are {flush.GROUP} of them or {GROUP_BYTES} of html"),
+        ("design", f"If {flush.MAX_RESULTS} results or {MAX_BYTES} wait or are being written"),
+        ("design", f"up to {visit.MAX_LANES} if it has no delay"),
+        ("politeness", f"up to {visit.MAX_LANES} at once"),
+        ("design", f"up to {hosts.MAX_LOADED:,} of its hosts and the next {table.MAX_CHUNK} tasks of each"),
+        ("design", f"| up to {worker.WRITERS} | calls to the store"),
+        ("design", f"pages of more than {size(visit.LARGE_BODY)}"),
+        ("security", f"pages of more than {size(visit.LARGE_BODY)}"),
+        ("design", f"a crash with more than {FEW_SUSPECTS} suspects"),
+        ("design", f"everything else: {FILES} at {CONCURRENCY} requests"),
+        ("design", f"up to {request.KEPT} kept connections and up to {resources.MAX_OPEN_FOLDERS} kept folders"),
+        ("security", f"({FILES} files for {CONCURRENCY})"),
+        ("design", LARGE),
+        ("security", LARGE),
+        ("security", f"{BOUND / 1e9:.1f} GB with the defaults"),
+        ("politeness", f"but at least {fetcher.FIRST_CONTACT_SECONDS:g} seconds"),
+        ("politeness", f"up to {resolver.MAX_IN_FLIGHT:,} names at a time"),
+        ("politeness", f"trouble with the name server for {resolver.TROUBLE_FOR:g} seconds"),
+    ],
+)
+def test_a_number_in_the_manual_is_that_of_the_code(page: str, sentence: str) -> None:
+    assert sentence in flat(page)
+
+
+def test_what_the_manual_says_in_words_is_what_the_code_has() -> None:
+    assert in_flight.UNANSWERED_SHARE == 2, "politeness.md: at most half of the slots"
+    assert (upkeep.FLUSH_INTERVAL, upkeep.IDLE_FLUSH_INTERVAL) == (1, 0.2), "design.md: a second, a fifth of a second"
+    assert (hosts.SHARE_OF, hosts.SOON) == (1000, 1), "politeness.md: the last thousand requests, within a second"
+    assert (resolver.MIN_TTL, resolver.MAX_TTL, resolver.NO_SUCH_NAME_FOR) == (60, 3600, 300), "politeness.md"
+
+
+def test_the_parts_of_a_worker_in_the_manual_are_its_modules() -> None:
+    rows = page_of("design").split("| part | what it does |")[1].split("\n\n")[0]
+    told = set(re.findall(r"`(\w+)`", " ".join(row.split(" | ")[0] for row in rows.splitlines())))
+    modules = {path.stem for path in Path(worker.__file__).parent.glob("*.py")} - {"__init__", "worker"}
+    assert told == modules | {"frontier", "table", "hosts"}
+
+
+def test_the_map_names_every_room_and_an_evenings_reading_that_exists() -> None:
+    folder, text = Path(crawler.__file__).parent, crawler.__doc__ or ""
+    rooms = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    told = set(re.findall(r"^    (\w+)/? ", text, re.MULTILINE))
+    assert told == {room for room in rooms if not room.startswith("__")}
+    reading = re.findall(r"\w+(?:/\w+)+", text.split("An evening's reading")[1])
+    assert all((folder / f"{module}.py").exists() for module in reading)
+    order = "visit flush upkeep in_flight frontier table hosts shards heartbeats mount store"
+    assert [module.split("/")[-1] for module in reading] == order.split()

@@ -37,6 +37,8 @@ OLD = {
 WORDS = re.compile(rf"(?<![\w-])(?:{'|'.join(OLD)})(?![\w-])")
 # Names on the disk of a store, which a change would make unreadable; and the word in another sense.
 ALLOWED = re.compile(r"^spelling$|`spelling`|browsers refuse")
+# A column of the task table: in SQL, not in a sentence.
+COLUMN = re.compile(r"\banswered(?= INT\b| = \?|, due\b|$)")
 
 
 def named(path: Path) -> str:
@@ -52,7 +54,12 @@ def test_no_old_word_is_in_a_document(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CODE, ids=named)
 def test_no_old_word_is_in_a_message_or_a_key(path: Path) -> None:
-    assert not [f"line {line}: {text}" for line, text in literals(path) if WORDS.search(ALLOWED.sub("", text))]
+    assert not [f"line {line}: {text}" for line, text in literals(path) if is_old(COLUMN.sub("", text))]
+
+
+def is_old(text: str) -> bool:
+    """Whether an old word is in a text."""
+    return bool(WORDS.search(ALLOWED.sub("", text)))
 
 
 def literals(path: Path) -> Iterator[tuple[int, str]]:
