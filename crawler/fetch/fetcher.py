@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import weakref
 import zlib
 from dataclasses import replace
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
+from crawler.fetch.budget import STEPS
 from crawler.fetch.cookies import Cookies
 from crawler.fetch.request import (
     CODINGS,
@@ -50,6 +53,7 @@ class Fetcher:
     def __init__(self, options: FetchOptions) -> None:
         self.options = options
         self._resolver = Resolver(options.connect_timeout)
+        self._inflating = asyncio.Semaphore(STEPS[-1][1])
         self._routes = tuple(read_route(rule) for rule in options.connect_to)
         self._headers = (f"User-Agent: {options.user_agent}", *_ACCEPT)
         self._client = _client(options)
@@ -84,7 +88,22 @@ class Fetcher:
             return response
         if self._cookies and "set-cookie" in response.headers:
             self._cookies.keep(urlsplit(request.target), response.headers["set-cookie"])
-        return response.outcome or _page(request, response)
+        return response.outcome or await self._page(request, response)
+
+    async def _page(self, request: Request, response: Response) -> Fetched | Failure:
+        """Decode a body; few that become large are there at a time, and until they are read and gone."""
+        releases = [response.release]
+        page = _page(request, response, min(request.limit, STEPS[0][0]))
+        if page is None:
+            await self._inflating.acquire()
+            releases.append(self._inflating.release)
+            page = _page(request, response, request.limit)
+        for release in releases:
+            if isinstance(page, Fetched):
+                weakref.finalize(page, release)
+            else:
+                release()
+        return page or request.fail("too-big", f"more than {request.limit} bytes after decoding")
 
     async def _resolved(self, request: Request) -> Request | Failure:
         """Return a request with the addresses of its host, or of the name in its route."""
@@ -184,17 +203,21 @@ def _route(routes: tuple[Route, ...], host: str, port: int) -> tuple[str, int] |
     return None
 
 
-def _page(request: Request, response: Response) -> Fetched | Failure:
+def _page(request: Request, response: Response, limit: int) -> Fetched | Failure | None:
+    """Return the page of a response; None if its body is larger than the limit after decoding."""
     body, whole = response.body, response.whole
+    codings = codings_of(response.headers)
     try:
-        for coding in reversed(codings_of(response.headers)):
-            body = _inflate(body, CODINGS[coding], request.limit, whole)
+        for coding in reversed(codings):
+            body = _inflate(body, CODINGS[coding], limit, whole)
             # A body truncated by us is not an error in the next layer.
-            whole = whole and len(body) <= request.limit
+            whole = whole and len(body) <= limit
     except (_CutShort, zlib.error) as error:
         return request.fail("cut-short" if isinstance(error, _CutShort) else "bad-coding", str(error))
+    if codings and len(body) > limit and not (request.cut and limit == request.limit):
+        return None
     if len(body) > request.limit and not request.cut:
-        return request.fail("too-big", f"more than {request.limit} bytes after decoding")
+        return None
     return Fetched(request.url, response.status, response.headers, body[: request.limit])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import time
 from typing import NamedTuple
@@ -114,6 +114,7 @@ class Response:
     outcome: Fetched | Failure | None = None
     body: bytes = b""
     whole: bool = True
+    release: Callable[[], None] = lambda: None  # to be called when the body is gone: see `budget`
 
 
 def check_connect_to(rule: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pycurl
 
 from crawler.errors import NoDescriptors
-from crawler.fetch.budget import Budget
+from crawler.fetch.budget import Budget, Places
 from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
@@ -109,10 +109,10 @@ class CurlClient:
         self._in_flight[transfer.curl] = transfer
         try:
             code, message = await transfer.ended
-        finally:
-            if transfer.curl in self._in_flight:  # we were cancelled
-                self._remove(transfer.curl)
-            transfer.finish()
+        except BaseException:  # we were cancelled
+            self._remove(transfer.curl)
+            transfer.places.release()
+            raise
         result = transfer.result(code, message)
         self._idle.append(transfer)
         return result
@@ -305,7 +305,8 @@ class _Transfer:
         self._headers: dict[str, str] = {}
         self._outcome: Fetched | Failure | None = None
         self._body = BytesIO()  # getvalue() makes no copy
-        self._size = self._step = 0
+        self._size = 0
+        self.places = Places(self._budget)
         self._drain_until = 0.0
         self._private = ""
         self._socket = -1  # that was opened for it
@@ -338,14 +339,16 @@ class _Transfer:
             self.curl.setopt(pycurl.RESOLVE, [])
             self._is_resolved = False
 
-    def finish(self) -> None:
-        """Give back what the body has of the memory for large ones."""
-        self._budget.release(self._step)
-        self._step = 0
-
     def result(self, code: int, message: str) -> Response | Failure:
-        """Return what came of the request, by libcurl's code and message."""
+        """Return what came of the request, by libcurl's code and message; a body keeps its places."""
+        result = self._result(code, message)
+        if isinstance(result, Failure) or result.outcome:
+            self.places.release()
+        return result
+
+    def _result(self, code: int, message: str) -> Response | Failure:
         if self._fault:
+            self.places.release()
             raise self._fault
         if not self._status and self._lines and not self._outcome:
             self._read_head()
@@ -360,7 +363,7 @@ class _Transfer:
         if request.guarded and self._socket < 0 and not self._private and self._is_private_connection():
             return request.fail("private-address", self.curl.getinfo(pycurl.PRIMARY_IP))
         if (code == 0 or self._size > request.limit) and self._status:
-            return Response(self._status, self._headers, None, body, code == 0)
+            return Response(self._status, self._headers, None, body, code == 0, self.places.release)
         if code == 0:
             return request.fail("cut-short", "the connection ended in the headers")
         if self._private and self._socket < 0:
@@ -407,10 +410,9 @@ class _Transfer:
         if self._outcome:
             self._size = size
             return None if size <= DRAIN_BYTES and monotonic() < self._drain_until else _STOP
-        step = self._budget.grow(self._step, size, self._go_on)
-        if step is None:
+        if not self.places.grow(size, self._go_on):
             return int(pycurl.WRITEFUNC_PAUSE)  # libcurl gives us the same piece again
-        self._step, self._size = step, size
+        self._size = size
         self._body.write(chunk)
         return None if size <= self.request.limit else _STOP
 

@@ -180,11 +180,16 @@ class RequestsClient:
             if worth_draining(raw.status, headers):
                 _drain(raw)
             return Response(raw.status, headers, outcome)
-        with _Places(self._large) as places:
+        places = _Places(self._large)
+        try:
             body, whole = _body(raw, request.limit, places)
+        except BaseException:
+            places.release()
+            raise
         if not whole and not request.cut:
+            places.release()
             return request.fail("too-big", f"more than {request.limit} bytes")
-        return Response(raw.status, headers, None, body, whole)
+        return Response(raw.status, headers, None, body, whole, places.release)
 
 
 class _Places:
@@ -200,12 +205,11 @@ class _Places:
                 raise _Stop("timeout", "too many large bodies at a time")
             self._has += 1
 
-    def __enter__(self) -> _Places:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for _size, free in self._steps[: self._has]:
+    def release(self) -> None:
+        """Give all places back."""
+        for _, free in self._steps[: self._has]:
             free.release()
+        self._has = 0
 
 
 def _prepare(request: Request) -> requests.PreparedRequest:

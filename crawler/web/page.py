@@ -10,7 +10,7 @@ from crawler.web.text import masked, printable
 MAX_DETAIL = 300
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Fetched:
     """A response worth storing: a body, or a redirect (no body, `location` set)."""
 

@@ -41,6 +41,8 @@ from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import Rules, token
 
 LARGE_BODY = 1 << 20  # bytes: a larger page is read in a thread, one at a time, so that requests go on meanwhile
+LARGE_TEXT = 256 << 10  # characters
+ROOM_INTERVAL = 0.05  # seconds until a large page tries again to be queued for its flush
 LISTING_RETRY = 1.0  # seconds until a host's folder that could not be listed is listed again
 MAX_REDIRECTS = 20  # in a row: as many as browsers follow
 MAX_LANES = 16  # requests at a time to a host without a delay
@@ -237,7 +239,16 @@ class Visits:
         if task.depth == 0:
             await self._widen(task.url)
         record = build_record(response, reading, task.depth, reading.links, when)
+        if len(reading.text) > LARGE_TEXT:
+            await self._wait_for_room()
         return self._flush.put_page(task, record, reading.text)
+
+    async def _wait_for_room(self) -> None:
+        """Let a large page wait, and with it those that wait for its memory, while much is still to be written."""
+        while self._flush.is_full:
+            if self._ending.draining:
+                raise Stopped
+            await asyncio.sleep(ROOM_INTERVAL)
 
     async def _read(self, task: Task, response: Fetched, read: Callable[[], Result]) -> Result:
         """Call what reads a body: at once, or in a thread if it is very large."""
