@@ -147,8 +147,10 @@ class Hosts:
     def _load(self, now: float, unanswered: bool) -> None:
         """Read the hosts that have been due longer than those in memory, some at a time."""
         for answered in (False, True) if unanswered else (True,):
+            if self._oldest[answered] > now:
+                continue
             first = self._first(unanswered)
-            if self._oldest[answered] > now or (first and first.since <= self._oldest[answered]):
+            if first and first.since <= self._oldest[answered]:
                 continue
             where = "state = 1 AND answered = ? AND due <= ?"
             query = f"SELECT host, {FACTS} FROM host WHERE {where} ORDER BY due, arrival LIMIT ?"
@@ -355,7 +357,11 @@ class Hosts:
             f"SELECT host, busy, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
             (after, most),
         )
-        return [Queue(*row) for row in found]
+        return [Queue(*row[:-1], max(row[-1] - self._taken_of(row[0]), 0)) for row in found]
+
+    def _taken_of(self, name: str) -> int:
+        """Return how many URLs of a host are taken: their rows look as if they waited."""
+        return self.loaded[name].taken if name in self.loaded else 0
 
 
 class RecentRequests:
