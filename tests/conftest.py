@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 from lab import stores
 from lab.machines.kinds import KINDS
 from lab.machines.mounts import Mount
+from lab.marks import Tally
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -31,14 +31,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"kinds of mounts for the fleet tests, or all: {', '.join(KINDS)}",
     )
     parser.addoption("--trouble", type=int, default=1, help="seed of the random trouble of the fleet tests")
-
-
-def later(*values: object) -> list[ParameterSet]:
-    """More cases of what another case shows already: they run with the fleet, so that `make test` is soon done."""
-    return [pytest.param(value, marks=pytest.mark.fleet) for value in values]
-
-
-Tally = Callable[[str, int, int], None]
 
 
 @pytest.fixture

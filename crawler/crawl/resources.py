@@ -6,12 +6,14 @@ import os
 import resource
 import sys
 
+from crawler.errors import NoDescriptors
 from crawler.fetch.request import KEPT
 from crawler.settings import Settings, show
 from crawler.store.mount import TOO_MANY, Files
 
 BASE_FILES = 64  # files that a worker has open besides its requests: its own, and those of a flush
 MAX_OPEN_FOLDERS = 512  # folders kept open at most: with more active hosts than that, few would be used again
+SPARE_FILES = 8  # with fewer to open, their lack may be what looks like another failure
 RESUME_FACTOR = 1.25  # this much more than the minimum must be free before a paused machine resumes
 
 
@@ -55,6 +57,12 @@ def connections_for(concurrency: int) -> int:
 def _spare(concurrency: int) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - BASE_FILES - files_for(concurrency), 0)
+
+
+def check_spare_files() -> None:
+    """Raise NoDescriptors if hardly a file can be opened: then neither a page nor its host is to blame for a failure."""
+    if not can_open(SPARE_FILES):
+        raise NoDescriptors("too many open files to send requests")
 
 
 def can_open(count: int) -> bool:

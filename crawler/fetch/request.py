@@ -20,7 +20,7 @@ MAX_RETRY_AFTER = 86_400.0
 DRAIN_BYTES = 16 * 1024
 DRAIN_SECONDS = 1.0
 # Connections kept open between requests; beyond that the longest idle one is closed. Each takes 0.2 MB; a new one takes
-# a DNS lookup, by threads of the resolver, and as much work as half a page.
+# a round trip or three, and as much work as half a page.
 KEPT = 256
 GZIP, ZLIB = 31, 15
 # No brotli: libcurl's decoder does not report a truncated body, and servers with brotli have gzip too.

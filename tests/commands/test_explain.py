@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import later
+from lab.marks import later
 from lab.world import Links, crawler, end, kill, wait_for, workers_of, world
 
 from crawler.commands.demo.pages import Leaf

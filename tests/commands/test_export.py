@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import later
 from lab import databases, stores
 from lab.machines.fleet import fleet
 from lab.machines.mounts import Mount
+from lab.marks import later
 from lab.webs import TreeWeb
 from lab.world import LONG, Links, crawler, end, wait_for, world
 from test_terminal import evil_in, on_a_terminal

@@ -23,6 +23,7 @@ from lab.terminal import LEAVE, terminal
 from lab.webs import TreeWeb
 from lab.world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
+from crawler.clock import SYSTEM
 from crawler.commands import main
 from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
@@ -436,14 +437,18 @@ def test_a_worker_tells_what_its_urls_wait_for(some: int, monkeypatch: pytest.Mo
     now, table = time.monotonic(), Table()
     for host, count in {"a": 1, "b": 10, "c": 20, "d": 30, "e": 40, "f": 50, "g": 0}.items():
         waiting_at(table, f"{host}.example", count)
-    taken = table.take(now)
-    assert taken and taken[1].host == "a.example"
+    taken = [table.take(now) for _ in "abcde"]
+    hosts = [found[1] for found in taken if found]
+    assert [host.name for host in hosts] == [f"{name}.example" for name in "abcde"]
+    for found in taken[1:]:
+        assert found
+        table.put_back(found[0])
     waiting_at(table, "b.example", 5, due=now + 1000)
-    table.rest("c.example", now + 1000, pace=2.0)
-    table.rest("d.example", now + 1000, strain=2.0, pace=8.0)
-    table.rest("e.example", now + 1000, pace=1.0)
-    looked = Survey(table, Settings(delay=3.0))
-    looked.is_sought = lambda host: host == "e.example"
+    table.rest(hosts[1], now)
+    table.rest(hosts[2], now + 1000, pace=2.0)
+    table.rest(hosts[3], now + 1000, strain=2.0, pace=8.0)
+    table.rest(hosts[4], now + 1000, pace=1.0)
+    looked = Survey(table, Settings(delay=3.0), SYSTEM, lambda host: host == "e.example")
     for _ in range(10):
         found = looked.facts(afresh=True)
     assert found["waiting_for"] == {"in_flight": 1, "retry": 5, "turn": 60, "delay": 20, "strain": 30, "robots": 40}
@@ -466,7 +471,7 @@ def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.Monk
     table = Table()
     for number in range(100):
         waiting_at(table, f"host-{number:02d}.example", 10)
-    first = Survey(table, Settings()).facts()
+    first = Survey(table, Settings(), SYSTEM).facts()
     assert first["waiting_for"] == {"turn": 1000}
     assert len(first["slowest"]) == 10
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import later
+from lab.marks import later
 from lab.webs import TreeWeb
 from lab.world import (
     COMMAND,
@@ -36,8 +36,8 @@ from lab.world import (
 
 from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import DemoWeb
-from crawler.crawl.machine import oom_kills
 from crawler.crawl import resources
+from crawler.crawl.machine import oom_kills
 from crawler.fleet.heartbeats import read_counters
 from crawler.store.mount import Files
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from conftest import later
 from lab.hostile import ENDINGS, PLAYS, Server, whole
+from lab.marks import later
 from lab.world import COMMAND, end, wait_for, workers_of
 
 THREADS, MAX_SIZE = 16, 10 << 20

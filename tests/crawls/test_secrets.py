@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from conftest import later
 from lab.hostile import Proxy, Server, whole
+from lab.marks import later
 from lab.world import COMMAND, LONG
 
 SECRET = "S3CR3T"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 from crawler.clock import SYSTEM, Clock
 from crawler.crawl.scoreboard import Scoreboard
@@ -18,10 +22,12 @@ from crawler.store.mount import Files, Io
 from crawler.store.records import build_record
 from crawler.store.writer import StoreWriter
 from crawler.web.page import Failure, Fetched, Reading
+from lab.frontiers import make_root
 from lab.loops import Blocking, inline, run
 from lab.simulation import LoopHeartbeat, Simulation
 
 Get = Callable[..., Awaitable[Fetched | Failure]]
+Kind = TypeVar("Kind", bound="Setup")
 
 
 def page(url: str, body: str = "<p>x") -> Fetched:
@@ -115,3 +121,26 @@ class SimulatedSetup(Setup):
     def end(self) -> None:
         super().end()
         self.simulation.close()
+
+
+def small_store(folder: Path, patch: pytest.MonkeyPatch, shards: int = 2) -> Path:
+    """A store in this folder, where the workers' locks are too."""
+    patch.setattr(tempfile, "tempdir", str(folder))
+    root = folder / "store"
+    root.mkdir()
+    make_root(root, shards)
+    return root
+
+
+@contextmanager
+def making(kind: type[Kind], root: Path) -> Iterator[Callable[..., Kind]]:
+    """Give a function that makes workers of this kind over a store; in the end nothing is left of them."""
+    made: list[Kind] = []
+
+    def make(*get: Get, **given: Any) -> Kind:
+        made.append(kind(root, *get, **given))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()

@@ -64,6 +64,7 @@ class Flush:
         self._writing = self._writing_bytes = 0  # of the group that is being written
         self._robots: dict[str, Robots] = {}
         self._robots_bytes = 0
+        self._robots_tasks: dict[str, Task] = {}  # by host: to be handed over once its robots.txt is written
         self._retries = 0  # that were queued since the last flush
         self._unsynced: set[str] = set()  # folders with new records
         self._seed_warnings = 0
@@ -82,8 +83,10 @@ class Flush:
         kind = reasons.kind(failure.reason)
         self._log_failure(task, failure, kind, kind)
 
-    def put_robots(self, host: str, robots: Robots) -> None:
-        """Queue a host's robots.txt."""
+    def put_robots(self, host: str, robots: Robots, task: Task | None = None) -> None:
+        """Queue a host's robots.txt; a robots task that will replace it is handed over only when it is written."""
+        if task:
+            self._robots_tasks[host] = task
         self._drop_robots(host)
         self._robots[host] = robots
         self._robots_bytes += len(robots.body)
@@ -173,6 +176,8 @@ class Flush:
         for host, written in robots.items():
             if self._robots.get(host) is written:
                 self._drop_robots(host)
+                if host in self._robots_tasks:
+                    self._frontier.hand_over([self._robots_tasks.pop(host)])
 
     def _drop_robots(self, host: str) -> None:
         old = self._robots.pop(host, None)

@@ -169,18 +169,24 @@ class RobotsCache:
         target = _target(response.location or "", step.url, host)
         if target is None or count(step.via) > MAX_REDIRECTS:
             return await self._put(task, host, Fetched(response.url, 404))  # as if there were no robots.txt
-        await self.note_request(host, response.status)
         if urls.host(target) == host:
+            await self.note_request(host, response.status)
             self._note(self._steps, host, Step(target, step.via))
         else:
-            self._frontier.hand_over([self._robots_task(task, target, host, step.via)])
+            await self.note_request(host, response.status, self._robots_task(task, target, host, step.via))
             self._note(self._steps, host, replace(step, via="", sent=self._clock.monotonic()))
         return response
 
-    async def note_request(self, host: str, status: int = 302) -> None:
-        """Leave a note for the next owner of this host that it was requested, although there are no rules yet."""
-        if await self._read_stored(host) is None:
-            self._flush.put_robots(host, Robots(self._clock.time(), status, b""))
+    async def note_request(self, host: str, status: int = 302, task: Task | None = None) -> None:
+        """Leave a note for the next owner of this host that it was requested, although there are no rules yet.
+
+        A robots task is handed over after it: the note must not replace what the task brings.
+        """
+        stored, queued = await self._read_stored(host), self._flush.queued_robots(host)
+        if stored is None or queued:
+            self._flush.put_robots(host, queued or Robots(self._clock.time(), status, b""), task)
+        elif task:
+            self._frontier.hand_over([task])
 
     def _robots_task(self, task: Task, target: str, host: str, via: str) -> Task:
         return robots_task(target, host, f"{self._random.getrandbits(32):08x}", task.depth, via)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from lab.frontiers import on_disk
+from lab.workers import small_store
 
 from crawler.crawl import machine as machine_module
 from crawler.crawl.machine import FEW_SUSPECTS, MAX_BLAME, SUSPECT_SECONDS, SUSPECTS_SECONDS, Machine, Plan
@@ -20,6 +21,11 @@ from crawler.store.store import Store
 A = "https://a.example/"
 READ, LARGE = f"{A}read", f"{A}large"
 KILLED, CRASHED = -signal.SIGKILL, -signal.SIGSEGV
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_store(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab.frontiers import add, frontier_of
 from lab.loops import run
-from lab.workers import Setup, page
+from lab.workers import Setup, making, page, small_store
 
 from crawler.crawl.worker import heartbeat as heartbeat_module
 from crawler.fleet.heartbeats import Heartbeat, newest_in, read_counters
@@ -23,6 +23,24 @@ from crawler.web.page import Fetched
 Make = Callable[..., Setup]
 A = "https://a.example/"
 LONG = 60.0  # seconds after which a test gives up
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_store(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def setup(root: Path) -> Iterator[Make]:
+    """Make a worker that has shown its first heartbeat; the test calls its steps."""
+    with making(Setup, root) as make:
+
+        def begin(*get: Any, **given: Any) -> Setup:
+            mine = make(*get, **given)
+            mine.beat()
+            return mine
+
+        yield begin
 
 
 async def get(url: str, **_: Any) -> Fetched:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab.frontiers import add, frontier_of, on_disk
-from lab.workers import SimulatedSetup, page
+from lab.workers import SimulatedSetup, making, page, small_store
 
 from crawler.crawl.worker import flush as flush_module
 from crawler.crawl.worker.upkeep import Upkeep
@@ -21,6 +21,18 @@ from crawler.web.page import Failure, Fetched
 
 Simulate = Callable[..., SimulatedSetup]
 CONCURRENCY, MAX_RESULTS = 8, 40
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_store(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def simulated(root: Path) -> Iterator[Simulate]:
+    """Make a worker in simulated time; it begins when the test runs it."""
+    with making(SimulatedSetup, root) as make:
+        yield make
 
 
 class Network:

@@ -7,14 +7,14 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab.frontiers import add, frontier_of, frontier_with, on_disk
 from lab.loops import run
-from lab.workers import Setup, SimulatedSetup, page
+from lab.workers import Setup, SimulatedSetup, making, page, small_store
 
 from crawler.crawl.worker import robots_cache as robots_cache_module
 from crawler.crawl.worker import visit as visit_module
@@ -34,6 +34,31 @@ A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
 
 Make = Callable[..., Setup]
 Simulate = Callable[..., SimulatedSetup]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_store(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def setup(root: Path) -> Iterator[Make]:
+    """Make a worker that has shown its first heartbeat; the test calls its steps."""
+    with making(Setup, root) as make:
+
+        def begin(*get: Any, **given: Any) -> Setup:
+            mine = make(*get, **given)
+            mine.beat()
+            return mine
+
+        yield begin
+
+
+@pytest.fixture
+def simulated(root: Path) -> Iterator[Simulate]:
+    """Make a worker in simulated time; it begins when the test runs it."""
+    with making(SimulatedSetup, root) as make:
+        yield make
 
 
 def gone(*_: object, **__: object) -> Any:
@@ -331,6 +356,51 @@ def test_the_memory_of_rules_is_bounded(setup: Make, monkeypatch: pytest.MonkeyP
         assert rules and not rules.allow("https://host15.example/1"), "what was forgotten is there"
         del cache._rules[forgotten.name]
         mine.upkeep.flush()
+
+
+def test_the_note_of_a_redirected_robots_txt_never_replaces_what_the_other_host_brings(
+    root: Path, setup: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get(url: str, **_: Any) -> Fetched:
+        if url == A + "robots.txt":
+            return Fetched(url, 302, {"location": B + "robots.txt"})
+        return Fetched(url, 200, {}, b"User-agent: *\nDisallow: /2\n")
+
+    mine = setup(get, delay=0.0)
+    mine.frontier.own([0, 1])
+    add(mine.frontier, Task(A + "2"))
+    mine.visit()  # it brings the redirect
+    mine.frontier.flush()  # as tidying does at any time
+    assert mine.table.waiting == 1 and on_disk(root).keys() == {A + "2"}, "the robots task waits for the note"
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", gone)
+        with pytest.raises(StoreAway):
+            mine.upkeep.flush()
+    mine.upkeep.flush()
+    stored = mine.store.robots("a.example")
+    assert stored and stored.status == 302 and mine.table.waiting == 2
+    found = [mine.frontier.take(), mine.frontier.take()]
+    mine.visits.visit(*next(taken for taken in found if taken and taken[0].robots_host == "a.example"))
+    mine.upkeep.flush()
+    stored = mine.store.robots("a.example")
+    assert stored and stored.status == 200 and not mine.flush.queued_robots("a.example")
+
+
+def test_a_failed_flush_keeps_its_results_even_if_its_drafts_cannot_be_removed(root: Path, setup: Make) -> None:
+    failing = ["_publish", "_discard"]
+
+    async def fail_once(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if call.__name__ in failing:
+            failing.remove(call.__name__)
+            raise StoreAway("gone")
+        return call(*args, **kwargs)
+
+    mine = setup(io=fail_once)
+    with pytest.raises(StoreAway):
+        mine.keep(A, 0, B)
+    assert not failing and mine.flush.count == 1
+    mine.upkeep.flush()
+    assert mine.store.record(A) is not None and mine.flush.count == 0
 
 
 # ---- shards and hosts

@@ -265,7 +265,7 @@ def test_a_planted_symlink_at_a_temporary_name_is_not_followed(tmp_path: Path, m
     victim.write_text("untouched")
     root.mkdir()
     monkeypatch.setattr(files_module.secrets, "token_hex", lambda _: "guessed")
-    (root / ".me-guessed").symlink_to(victim)
+    (root / ".me-guessed-0").symlink_to(victim)
     with pytest.raises(StoreError):
         files(root).put("page", b"spoilt")
     assert victim.read_text() == "untouched"

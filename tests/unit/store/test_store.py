@@ -137,7 +137,7 @@ def test_robots_txt_comes_back_as_it_was_read(body: bytes, status: int, when: in
     class Memory(Files):
         data: bytes = b""
 
-        def put(self, name: str, data: bytes) -> None:
+        def put(self, name: str, data: bytes, later: bool = False) -> None:
             Memory.data = data
 
         def get(self, name: str) -> bytes:
@@ -290,7 +290,7 @@ def test_a_kill_while_seeds_are_added_loses_none_of_them(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(begin_module.Frontier, "flush", die)
+        patch.setattr(begin_module.Outbox, "send", die)
         with pytest.raises(KeyboardInterrupt):
             begin(root, {"shards": 2}, [URL], "me", quiet)
     assert (seeds_of(open_store(root)), waiting(root)) == ([URL], [])

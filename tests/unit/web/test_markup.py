@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.marks import Tally
 from webencodings.labels import LABELS
 
 from crawler.web.charset import look_up, prescan, to_text

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Tally, later
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.marks import Tally, later
 
 from crawler.crawl.worker.visit import read_options
 from crawler.settings import Settings

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.marks import Tally
 
 from crawler.web import urls
 
