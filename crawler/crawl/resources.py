@@ -60,7 +60,7 @@ def _spare(concurrency: int) -> int:
 
 
 def check_spare_files() -> None:
-    """Raise NoDescriptors if hardly a file can be opened: then neither a page nor its host is to blame for a failure."""
+    """Raise NoDescriptors if hardly a file can be opened: then a failure is not the fault of a page or its host."""
     if not can_open(SPARE_FILES):
         raise NoDescriptors("too many open files to send requests")
 

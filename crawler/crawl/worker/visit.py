@@ -103,9 +103,8 @@ class Visits:
             await self.visit(task, host)
         except (Stopped, StoreError):
             raise
-        except Exception as error:
-            if getattr(error, "errno", None) in TOO_MANY or not can_open(FEW_FILES):
-                raise NoDescriptors("too many open files to send requests") from error
+        except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
+            check_spare_files()
             log.exception("bug in the crawler on %s", task.name, extra={"event": "fault", "url": task.name})
             self._flush.put_failure(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
