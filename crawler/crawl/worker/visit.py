@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from crawler.clock import Clock
 from crawler.crawl.logs import log
+from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import Ending, Stopped
