@@ -40,7 +40,7 @@ from crawler.store.writer import StoreWriter
 from crawler.terminal import many
 from crawler.web.page import Failure
 
-CONCURRENCY = 256  # requests open per worker, unless said
+CONCURRENCY = 512  # requests open per worker, unless said
 MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 FEW_SUSPECTS = 16
@@ -196,8 +196,10 @@ class Machine:
         suspects. They are retried, each at its own time, to tell them apart; all else waits in the worker's batches.
         """
         in_flight, reading = self.scoreboard.in_flight(row), self.scoreboard.reading(row)
-        suspects = reading or in_flight
-        blame = 2 if self._has_crashed(row) and len(suspects) <= FEW_SUSPECTS else 1
+        has_crashed, suspects = self._has_crashed(row), reading or in_flight
+        if not has_crashed and len(suspects) > FEW_SUSPECTS:
+            suspects = []  # most likely a kill from outside
+        blame = 2 if has_crashed and len(suspects) <= FEW_SUSPECTS else 1
         extra = {"event": "worker-died", "in_flight": len(in_flight)}
         log.warning("worker died with %s in flight; replaced", many(len(in_flight), "page"), extra=extra)
         self.scoreboard.clear_tasks(row)

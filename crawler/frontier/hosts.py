@@ -357,7 +357,10 @@ class Hosts:
             f"SELECT host, busy, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
             (after, most),
         )
-        return [Queue(*row[:-1], max(row[-1] - self._taken_of(row[0]), 0)) for row in found]
+        return [
+            Queue(host, busy, due, strain, pace, max(waiting - self._taken_of(host), 0))
+            for host, busy, due, strain, pace, waiting in found
+        ]
 
     def _taken_of(self, name: str) -> int:
         """Return how many URLs of a host are taken: their rows look as if they waited."""

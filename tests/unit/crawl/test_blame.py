@@ -104,6 +104,12 @@ def test_pages_that_are_merely_in_flight_are_blamed_half_for_a_kill_and_are_not_
     assert set(machine._blamed.values()) == {MAX_BLAME // 2}
 
 
+def test_of_many_in_flight_none_is_blamed_for_a_kill(root: Path, machine: Machine) -> None:
+    for _ in range(MAX_BLAME + 1):
+        die(machine, KILLED, [f"{A}{number}" for number in range(FEW_SUSPECTS + 1)])
+    assert not machine._blamed and failed(root) == {} and attempts(root) == {}
+
+
 def test_of_few_suspects_the_one_of_two_crashes_is_a_failure(root: Path, machine: Machine) -> None:
     for number in range(2):
         die(machine, CRASHED, [PAGES[number], READ])
