@@ -47,14 +47,14 @@ class MeasuredRate(NamedTuple):
 
 # Measured on one machine with 2 cores, which also ran the servers.
 RATES = {
-    "cpu_page": MeasuredRate(2.1, "ms of CPU a page", "`make bench`: 2.10 s per 1,000 pages of 300 hosts"),
-    "cpu_host": MeasuredRate(0.9, "ms of CPU a host", "`make bench`: 3.01 s per 1,000 hosts with a page each"),
+    "cpu_page": MeasuredRate(1.4, "ms of CPU a page", "`make bench`: case c, 1.4 s per 1,000 pages of 300 hosts"),
+    "cpu_host": MeasuredRate(0.6, "ms of CPU a host", "`make bench`: case b, hosts with a page each, less the page"),
     "server": MeasuredRate(460, "files a second of a file server", "`make bench`, sshfs 1 ms away: 232 pages/s"),
     "others": MeasuredRate(0.2, "redirects and failures a page", "the embedded web: 821 beside 4,046 pages"),
     "files_page": MeasuredRate(2, "files a page", "its html and its record"),
     "files_host": MeasuredRate(4, "files and folders a host", "in htmls, links and errs, and its robots.txt"),
     "record": MeasuredRate(4150, "bytes of a record", "measured: 400, and an assumption: 50 links of 75"),
-    "memory": MeasuredRate(90, "MB of memory a worker", "`make bench`: 84 with a million known URLs"),
+    "memory": MeasuredRate(190, "MB of memory a worker", "`make bench`: case r, 185 at the default concurrency"),
     "load": MeasuredRate(0.7, "of the capacity is planned with", "an assumption: the rest is for bursts and restarts"),
 }
 
@@ -197,7 +197,10 @@ def figures(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     carries = f"one carries {_number(task.files)}, of which {rate('load'):.0%} are planned with"
     yield "file server", f"{_number(estimate.server_files)} files a second", carries
     yield "least time", _unit(estimate.least_seconds, TIMES), "that politeness and one file server allow"
-    why = f"each with {many(task.workers, 'worker')} of {many(task.concurrency, 'request')} at once"
+    why = "is enough, " if estimate.machines == 1 else "each "
+    why += f"with {many(task.workers, 'worker')} of {many(task.concurrency, 'request')} at once"
+    if estimate.servers > 1:
+        why += f"; one file server limits this to {_number(estimate.pages_a_second / estimate.servers)} pages a second"
     yield "machines", _number(estimate.machines), why
     yield "memory", f"{_unit(estimate.memory, SIZES)} a machine", f"{rate('memory'):g} MB a worker"
 

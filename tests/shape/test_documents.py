@@ -23,6 +23,7 @@ from crawler.fetch import budget, fetcher, request, resolver
 from crawler.frontier import hosts, table
 from crawler.settings import Settings
 from crawler.store.store import FOLDERS
+from crawler.web import markup, urls
 
 TOP = Path(__file__).parents[2]
 MANUAL = sorted(reference.MANUAL.glob("*.md"))
@@ -157,7 +158,13 @@ def size(count: int) -> str:
 FILES = resources.files_for(CONCURRENCY) + resources.BASE_FILES
 BODIES = ", ".join(f"{places} larger than {size(step)}" for step, places in budget.STEPS[1:]).replace(", ", " and ")
 LARGE = f"{budget.STEPS[0][1]} may be larger than {size(budget.STEPS[0][0])}, {BODIES}"
-BOUND = (CONCURRENCY + 20) * Settings().max_size + (400 << 20)
+SIZES = [step for step, _ in budget.STEPS] + [Settings().max_size]
+RECEIVED = CONCURRENCY * SIZES[0] + sum(
+    places * (larger - step) for (step, places), larger in zip(budget.STEPS, SIZES[1:], strict=True)
+)
+INFLATED = budget.STEPS[-1][1] * Settings().max_size
+TEXTS_WAITING = 3 * flush.MAX_BYTES
+BOUND = RECEIVED + INFLATED + TEXTS_WAITING + 400e6 + 100e6  # a page that fills a parser, and everything else
 MAX_BYTES, GROUP_BYTES = size(flush.MAX_BYTES), size(flush.GROUP_BYTES)
 
 
@@ -184,7 +191,13 @@ MAX_BYTES, GROUP_BYTES = size(flush.MAX_BYTES), size(flush.GROUP_BYTES)
         ("security", f"({FILES} files for {CONCURRENCY})"),
         ("design", LARGE),
         ("security", LARGE),
-        ("security", f"{BOUND / 1e9:.1f} GB with the defaults"),
+        ("design", f"about {BOUND / 1e9:.1f} GB with the defaults"),
+        ("security", f"about {BOUND / 1e9:.1f} GB with the defaults"),
+        ("security", f"requests, and what the large ones take beyond that | {RECEIVED / 1e6:.0f} MB |"),
+        ("security", f"{budget.STEPS[-1][1]} of `max_size` | {INFLATED / 1e6:.0f} MB |"),
+        ("security", f"{MAX_BYTES}, a few times over | {TEXTS_WAITING / 1e6:.0f} MB |"),
+        ("security", f"by decompression there are at most {budget.STEPS[-1][1]} at a time"),
+        ("security", f"{markup.DEFAULTS.max_links:,} of a page, of up to {urls.MAX_URL:,} characters each"),
         ("politeness", f"but at least {fetcher.FIRST_CONTACT_SECONDS:g} seconds"),
         ("politeness", f"up to {resolver.MAX_IN_FLIGHT:,} names at a time"),
         ("politeness", f"trouble with the name server for {resolver.TROUBLE_FOR:g} seconds"),
