@@ -431,7 +431,7 @@ class _Transfer:
             self._private = address.addr[0]
             return pycurl.SOCKET_BAD
         try:
-            return socket.socket(address.family, address.socktype, address.protocol)
+            return _Socket(socket.socket(address.family, address.socktype, address.protocol).detach())
         except OSError as error:
             if error.errno in _TOO_MANY:
                 self._fault = NoDescriptors(f"too many open files to send requests ({error.strerror})")
@@ -443,6 +443,19 @@ class _Transfer:
         self._stuck.ended.discard(number)
         self._is_new(number)
         return int(pycurl.SOCKOPT_OK)
+
+
+class _Socket:
+    """A socket that libcurl duplicates; Python's own would warn that nobody has closed it, which takes time."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        return self._number
+
+    def __del__(self) -> None:
+        os.close(self._number)
 
 
 def _rule(address: str, port: int) -> str:

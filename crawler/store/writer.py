@@ -39,9 +39,9 @@ works on them, robots/ each host's robots.txt, seeds/ the URLs that the crawl wa
 class StoreWriter(Store):
     """A store that machines and operators write; who may write which file is in manual/design.md."""
 
-    def put_html(self, url: str, text: str) -> None:
-        """Write a page's text, without NULs, which make grep see a binary file; its record comes after a sync."""
-        self.files.put(path_of("htmls", url), text.replace("\0", "\ufffd").encode("utf-8", "replace"), later=True)
+    def put_html(self, url: str, html: str | bytes) -> None:
+        """Write a page's text (see `encode`); its record comes after a sync."""
+        self.files.put(path_of("htmls", url), encode(html) if isinstance(html, str) else html, later=True)
 
     def put_record(self, url: str, record: bytes) -> None:
         """Write the record that makes a URL done: its html and the hand-over of its links must be on the disk."""
@@ -131,6 +131,11 @@ class StoreWriter(Store):
             yield
         finally:
             lock.release()
+
+
+def encode(text: str) -> bytes:
+    """Return a page's text as it is stored: UTF-8 without NULs, which make grep see a binary file."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace")
 
 
 def _acquire(lock: SoftFileLock, limit: float) -> None:

@@ -38,11 +38,12 @@ from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import DemoWeb
 from crawler.crawl import resources
 from crawler.crawl.machine import oom_kills
+from crawler.crawl.worker.flush import MAX_RESULTS
 from crawler.fleet.heartbeats import read_counters
 from crawler.store.mount import Files
 
 WORKERS, THREADS = 2, 4  # as in world.QUICK
-IN_FLIGHT = 2 * WORKERS * THREADS  # taken and not done: manual/life-of-a-url.md
+IN_FLIGHT = WORKERS * (THREADS + MAX_RESULTS)  # open, or waiting for a flush: manual/life-of-a-url.md
 
 
 def records(w: World) -> list[Path]:

@@ -21,11 +21,14 @@ from crawler.frontier.task import Task
 from crawler.store.mount import Draft, Io, Run
 from crawler.store.records import depth_of, failure_record, to_json
 from crawler.store.store import Robots, path_of
-from crawler.store.writer import StoreWriter
+from crawler.store.writer import StoreWriter, encode
 from crawler.web import reasons
 from crawler.web.page import Failure
 
-GROUP, GROUP_BYTES = 256, 8 << 20  # results, or characters of their html, that are flushed without waiting for more
+GROUP, GROUP_BYTES = (
+    256,
+    8 << 20,
+)  # results, or bytes of their html and links, that are flushed without waiting for more
 MAX_RESULTS, MAX_BYTES = 512, 32 << 20  # as many may wait or be in writing; then no more URLs are taken
 MAX_SEED_WARNINGS = 5  # failures of seeds that are logged as warnings before the first page
 
@@ -35,11 +38,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a visit brought: a record, with a text if it is a page, or a failure record."""
+    """What a visit brought: a record, with html if it is a page, or a failure record."""
 
     task: Task
     record: dict[str, Any]
-    text: str | None = None
+    html: bytes | None = None
     failure: str = ""  # its reason
 
 
@@ -60,7 +63,7 @@ class Flush:
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._counters, self._clock, self._io, self._run = counters, clock, io, run
         self._waiting: list[Outcome] = []
-        self._bytes = 0  # characters of their html
+        self._bytes = 0  # of their html and links
         self._writing = self._writing_bytes = 0  # of the group that is being written
         self._robots: dict[str, Robots] = {}
         self._robots_bytes = 0
@@ -74,7 +77,7 @@ class Flush:
     def put_page(self, task: Task, record: dict[str, Any], text: str | None = None, via: str = "") -> None:
         """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
         self._frontier.hand_over(self._seeds.follow(record, via))
-        self._add(Outcome(task, record, text))
+        self._add(Outcome(task, record, None if text is None else encode(text)))
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
@@ -104,7 +107,7 @@ class Flush:
 
     def _add(self, outcome: Outcome) -> None:
         self._waiting.append(outcome)
-        self._bytes += len(outcome.text or "")
+        self._bytes += len(outcome.html or b"") + sum(map(len, outcome.record.get("links", ())))
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
@@ -158,7 +161,7 @@ class Flush:
             await self._update_depths()
             await self._write_robots()
             await self._io(self._write, group, drafts)
-            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.text is not None})
+            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})
             await self._io(self._publish, drafts)
         except StoreError:
             self._waiting = group + self._waiting
@@ -187,8 +190,8 @@ class Flush:
         """Write the html, and the records as drafts."""
 
         def write(it: Outcome) -> None:
-            if it.text is not None:
-                self._store.put_html(it.task.name, it.text)
+            if it.html is not None:
+                self._store.put_html(it.task.name, it.html)
             folder = "errs" if it.failure else "links"
             drafts.append(self._files.draft(path_of(folder, it.task.name), to_json(it.record)))
 
@@ -208,8 +211,8 @@ class Flush:
     def _mark_done(self, group: list[Outcome]) -> None:
         """Note what is done now that the records are there."""
         failures = [it for it in group if it.failure]
-        pages = [it for it in group if it.text is not None]
-        others = [it for it in group if it.text is None and not it.failure]
+        pages = [it for it in group if it.html is not None]
+        others = [it for it in group if it.html is None and not it.failure]
         self._unsynced.update(f"{'errs' if it.failure else 'links'}/{it.task.host}" for it in group)
         sitemaps = sum(bool(it.record.get("sitemap")) for it in others)
         for name, more in (

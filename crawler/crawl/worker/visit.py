@@ -42,7 +42,7 @@ from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import Rules, token
 
 LARGE_BODY = 1 << 20  # bytes: a larger page is read in a thread, one at a time, so that requests go on meanwhile
-LARGE_TEXT = 256 << 10  # characters
+LARGE_TEXT = 256 << 10  # characters of a page and its links
 ROOM_INTERVAL = 0.05  # seconds until a large page tries again to be queued for its flush
 LISTING_RETRY = 1.0  # seconds until a host's folder that could not be listed is listed again
 MAX_REDIRECTS = 20  # in a row: as many as browsers follow
@@ -241,7 +241,7 @@ class Visits:
         if task.depth == 0:
             await self._widen(task.url)
         record = build_record(response, reading, task.depth, reading.links, when)
-        if len(reading.text) > LARGE_TEXT:
+        if len(reading.text) + sum(map(len, reading.links)) > LARGE_TEXT:
             await self._wait_for_room()
         return self._flush.put_page(task, record, reading.text)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from crawler.commands.demo.server import LoggedRequest, requested_twice, serve
 from crawler.commands.demo.web import Web
+from crawler.crawl.worker.flush import MAX_RESULTS
 from crawler.fleet.heartbeats import END, read_counters
 from crawler.store.mount import Files
 from lab.machines.mounts import TIED, Mount
@@ -21,7 +22,7 @@ from lab.webs import gaps
 from lab.world import COMMAND, World, processes, wait_for
 
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
-IN_FLIGHT = 2 * THREADS  # taken and not settled, of one worker: manual/life-of-a-url.md
+IN_FLIGHT = THREADS + MAX_RESULTS  # open, or waiting for a flush, of one worker: manual/life-of-a-url.md
 PULSE, PATIENCE = 0.5, 6.0
 SETTINGS = {"delay": 0.01, "heartbeat": PULSE, "dead_after": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things
