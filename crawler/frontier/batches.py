@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull, Misshapen, StoreError
-from crawler.frontier.task import Task, shard_of
+from crawler.frontier.task import PAGE, Task, shard_of
 from crawler.settings import Settings
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
@@ -164,7 +164,7 @@ def to_lines(tasks: Iterable[Task], clock: Clock = SYSTEM) -> bytes:
 
 def _line(task: Task, now: float, wall: int) -> str:
     due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
-    role = task.role
+    role = "" if task.kind == PAGE else task.role
     more = f"\t{task.via}\t{task.priority}" if role or task.via or task.priority != PRIORITY else ""
     more = f"{more}\t{role}" if role else more
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"

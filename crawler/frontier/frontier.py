@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from functools import partial
 
 from crawler.clock import Clock
 from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
 from crawler.frontier.hosts import Host
 from crawler.frontier.table import Table
-from crawler.frontier.task import Task, shard_of, shard_of_host
+from crawler.frontier.task import PAGE, Task, shard_of, shard_of_host
 from crawler.settings import Settings
 from crawler.store.mount import Io
 from crawler.web import urls
@@ -43,6 +44,7 @@ class Frontier:
         self.table = Table(settings.order, settings.depth is not None, settings.max_per_host, settings.max_share)
         self.shards = settings.shards
         self.spread = settings.spread
+        self.shard_of = partial(shard_of, shards=self.shards, spread=self.spread)  # of a task
         self.owned: set[int] = set()
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self.sent = 0  # batches written for others
@@ -57,10 +59,6 @@ class Frontier:
         self._recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over
         self._last_number = 0
         self._flushing = False  # whether something is out of the queue and not in the table yet
-
-    def shard_of(self, task: Task) -> int:
-        """Return the shard of a task."""
-        return shard_of(task, self.shards, self.spread)
 
     # ---- taking
 
@@ -105,7 +103,7 @@ class Frontier:
 
     def _is_new(self, task: Task) -> bool:
         """Tell whether a URL was not handed over lately: most links of a page were, with another page."""
-        name = task.name
+        name = task.url if task.kind == PAGE else task.name
         if self._recent.get(name, task.depth + 1) <= task.depth:
             return False
         if len(self._recent) >= REMEMBERED_URLS:
@@ -195,9 +193,10 @@ class Frontier:
         number = self._new_number()
         for shard, name in new:
             data = await self._io(self._batch_files.get, shard, name)
-            found = retries_of(data or b"", self._clock)
-            ours = (task for task in found if self.shard_of(task) in self._batches)
-            await self._add(ours, number)
+            for part in in_parts(retries_of(data or b"", self._clock), ADDED_AT_ONCE):
+                ours = [task for task in part if self.shard_of(task) in self._batches]
+                self.table.add(ours, number, self.shard_of, self._clock.monotonic())
+                await asyncio.sleep(0)
 
     async def read_on(self) -> None:
         """Read some of the new batches, about MAX_LINES: the worker has other things to do too."""
@@ -222,24 +221,23 @@ class Frontier:
         if home not in self._batches:
             return
         number = self._batches[home][name] = self._new_number()
-        await self._add(self._ours(tasks, number), number)
-
-    async def _add(self, tasks: Iterable[Task], number: int) -> None:
-        """Add tasks to the table, some at a time, so that visits go on meanwhile."""
+        # Some at a time, so that visits go on meanwhile.
         for part in in_parts(tasks, ADDED_AT_ONCE):
-            self.table.add(part, number, self.shard_of, self._clock.monotonic())
+            self.table.add(self._ours(part, number), number, self.shard_of, self._clock.monotonic())
             if len(part) == ADDED_AT_ONCE:
                 await asyncio.sleep(0)
 
-    def _ours(self, tasks: Iterable[Task], number: int) -> Iterator[Task]:
-        """Yield the tasks of a batch that are for us, and put the others aside."""
+    def _ours(self, tasks: list[Task], number: int) -> list[Task]:
+        """Return the tasks of a batch that are for us, and put the others aside."""
+        ours: list[Task] = []
         for task in tasks:
             if self.shard_of(task) in self._batches:
-                yield task
+                ours.append(task)
             else:
                 self._misrouted.append((task, number))
                 self.table.left[number] += 1
                 self.table.arrivals += 1  # who hands something on was not idle
+        return ours
 
     def _new_number(self) -> int:
         self._last_number += 1

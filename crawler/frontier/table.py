@@ -13,7 +13,7 @@ from contextlib import closing
 from math import inf
 
 from crawler.frontier.hosts import Host, Hosts, Queue
-from crawler.frontier.task import Task
+from crawler.frontier.task import PAGE, Task
 from crawler.web import urls
 
 # The state of a task. Later: until its due time. Held: its shard is being released. Skipped: excluded by a setting
@@ -162,7 +162,7 @@ class Table:
         At one depth a sitemap's priority comes before age. Robots and retry tasks come first: pages may wait for them.
         """
         self._serial += 1
-        if task.is_side_task:
+        if task.kind != PAGE and task.is_side_task:
             return SIDE_TASK_RANK + self._serial
         bfs = self.order == "bfs"
         tenths = 10 - task.priority if bfs else task.priority
@@ -459,7 +459,7 @@ class Table:
 
 def key_of(task: Task) -> bytes:
     """Return a task's key as the table has it: bytes, half as long."""
-    return bytes.fromhex(urls.key(task.name))
+    return bytes.fromhex(urls.key(task.url if task.kind == PAGE else task.name))
 
 
 def listed(shards: Iterable[int]) -> str:

@@ -69,7 +69,7 @@ class Task(NamedTuple):
     @property
     def host(self) -> str:
         """The host that is requested, as its folder is named."""
-        return urls.host(self.url)
+        return self.url.split("/", 3)[2]
 
     @property
     def level(self) -> int:
@@ -128,7 +128,7 @@ def _read_role(role: str) -> tuple[str, str]:
 
 def shard_of(task: Task, shards: int, spread: str) -> int:
     """Return the shard of a task: that of its host or, spread by URL, of what its record is named by."""
-    return shard_of_host(task.subject if spread == "url" else task.host, shards)
+    return shard_of_host(task.subject if spread == "url" else task.url.split("/", 3)[2], shards)
 
 
 @lru_cache(maxsize=16_384)  # most links of a page are on few hosts, and each is looked up several times
