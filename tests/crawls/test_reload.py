@@ -60,7 +60,7 @@ def machines(w: World, count: int, *args: str) -> Iterator[list[subprocess.Popen
     try:
         wait_for(lambda: (w.root / "README").exists())
         running += [w.start(*HERE, *args) for _ in range(count - 1)]
-        wait_for(lambda: len(counters(w)) == count)
+        wait_for(lambda: len({found["machine"] for found in counters(w)}) == count)
         yield running
     finally:
         for process in running:
