@@ -222,8 +222,8 @@ class CurlClient:
             ended.set_result((code, message))
 
     def _remove(self, curl: pycurl.Curl) -> None:
-        del self._in_flight[curl]
-        self._multi.remove_handle(curl)
+        if self._in_flight.pop(curl, None):
+            self._multi.remove_handle(curl)
 
 
 class _StuckWatch:
