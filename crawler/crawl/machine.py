@@ -103,7 +103,6 @@ class Machine:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         try:
-            child.preload("crawler.crawl.worker.worker", "crawler.fetch.with_curl")
             for row in range(self.plan.workers):
                 self._start(row)
             # In its own thread, because a mount may hang.

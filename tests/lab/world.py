@@ -212,9 +212,7 @@ def processes() -> Iterator[tuple[int, int, int, bytes]]:
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """The ids of a machine's worker processes."""
-    found = list(processes())
-    servers = {pid for pid, parent, _, line in found if parent == process.pid and b"forkserver" in line}
-    return [pid for pid, parent, _, _ in found if parent in servers]
+    return [pid for pid, parent, _, line in processes() if parent == process.pid and b"spawn_main" in line]
 
 
 def is_dead(pid: int) -> bool:

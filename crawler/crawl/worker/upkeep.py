@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any
 
 from crawler.clock import Clock
-from crawler.crawl.child import is_orphan
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import OPERATOR_STOP, Scoreboard
 from crawler.crawl.worker.counters import Counters
@@ -42,7 +41,6 @@ END_INTERVAL = 0.05  # seconds between polls, and between heartbeats, when the e
 ROUND_INTERVAL = 0.02  # seconds
 FULL_POLL_EVERY = 4  # polls of our first inbox for one of all inboxes
 TIDY_INTERVAL = 5.0  # seconds
-PARENT_INTERVAL = 1.0  # seconds
 STOP_TIMEOUT = 5.0  # seconds that a stopping worker waits for a store that is away or full
 FEW = 32  # waiting tasks: with fewer, batches from this machine are looked for at once
 
@@ -82,7 +80,7 @@ class Upkeep:
         self._next_tidy = clock.monotonic() + TIDY_INTERVAL
         self._sent_seen = self._polls = 0
         self._polled_idle_at, self._polled_all = -1, False  # heartbeat of the last idle poll; was it of all inboxes
-        self._next_parent_check = 0.0
+        self._parent = os.getppid()
         self._edition = 0  # of the settings that the supervisor publishes
         self._born = clock.time()
         self._unflushed_since = 0.0
@@ -122,7 +120,8 @@ class Upkeep:
             self._in_flight.fill_soon()
 
     async def _round(self) -> None:
-        self._check_parent()
+        if os.getppid() != self._parent:
+            os._exit(1)  # the supervisor is gone, and the kernel has not killed us
         if self._scoreboard.edition != self._edition:
             await self._apply_settings()
         await self._flush_if_due()
@@ -139,13 +138,6 @@ class Upkeep:
         await self._pauses.end_those_over()
         self._in_flight.fill_soon()
         await asyncio.sleep(ROUND_INTERVAL)
-
-    def _check_parent(self) -> None:
-        """End at once if the supervisor is gone, and the kernel has not killed us."""
-        if self._clock.monotonic() > self._next_parent_check:
-            self._next_parent_check = self._clock.monotonic() + PARENT_INTERVAL
-            if is_orphan():
-                os._exit(1)
 
     async def _apply_settings(self) -> None:
         """Apply the settings that the supervisor publishes after an edit of crawl.yaml."""

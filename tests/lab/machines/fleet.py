@@ -51,10 +51,8 @@ class Machine:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes."""
-        ours = [(pid, parent) for pid, parent, group, line in processes()
-                if group == self.process.pid and b"forkserver" in line]  # fmt: skip
-        servers = {pid for pid, _ in ours}
-        return sorted(pid for pid, parent in ours if parent in servers)
+        ours = [pid for pid, _, group, line in processes() if group == self.process.pid and b"spawn_main" in line]
+        return sorted(ours)
 
     def signal(self, number: signal.Signals) -> None:
         """Send all its processes a signal; that it is gone already does not matter."""
