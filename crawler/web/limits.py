@@ -1,7 +1,7 @@
 """How much of a page a parser can read in bounded time and memory: decided before parsing, from a count of its tags.
 
 The time of html5lib grows with the tags times the open elements. turbohtml is linear in both, but like any parser it
-must copy open styles into every paragraph, and the chosen option into every <selectedcontent>.
+must copy open styles into every paragraph.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ _MAX_ATTRIBUTES = 300
 
 # A parser reopens these in every paragraph until they are closed: 40 KB can become a tree of a gigabyte.
 _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
-# Each is filled with a copy of its <select>'s chosen option, whatever that holds: 200 KB can become a tree of 4 GB.
+# Each is filled with a copy of its <select>'s chosen option, and so with all styles that were copied there: 7 KB can
+# become a tree of 700 MB. It has no links of its own, so it gets a name that means nothing to a parser.
 _FILLED = re.compile("<(?i:selectedcontent)")
+_FILLED_TAGS = re.compile("(</?)(?i:selectedcontent)")
 # All that is copied, in one pass: styles with attributes (whole if plainly written: only then equal text is certain to
-# be equal for the parser), <selectedcontent>, and <html> or <body>, whose attributes go to the first of them.
+# be equal for the parser), and <html> or <body>, whose attributes go to the first of them.
 # The flag is behind the "<" and other first letters are excluded before it: comparing without case is slow.
 _COPIED = re.compile(
     rf"""<(?=[bcefhinstuBCEFHINSTU])(?i:(?:{"|".join(_STYLES)})(?:(?:\s+[\w-]+="[^"<>]*")+>|[\s/])"""
-    r"|(?:html|body)[\s/]|selectedcontent)"
+    r"|(?:html|body)[\s/])"
 )
 # Elements without an end tag, or with an optional one: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
@@ -62,39 +64,29 @@ def bounded(text: str, parser: str) -> tuple[str, bool]:
     """Return as much of a text as a parser can read in bounded time, and whether that is less than all."""
     limits = _LIMITS[parser]
     part = text[: limits.read]
-    if not _is_harmless(part, limits):
-        part = _without_filled(part, limits)
-        if not _is_harmless(part, limits):
-            part = _counted(part, limits)
-    return part, len(part) < len(text)
+    tags = part.count("<")
+    # At worst a third of the tags are styles, a third paragraphs that repeat each, and a third copies of them all.
+    if tags**3 > 27 * limits.copies and _FILLED.search(part):
+        part = _FILLED_TAGS.sub(r"\1not-filled", part)
+    cut = part if _is_harmless(part, tags, limits) else _counted(part, limits)
+    return cut, len(cut) < len(part) or len(text) > limits.read
 
 
-def _is_harmless(text: str, limits: _Limits) -> bool:
+def _is_harmless(text: str, tags: int, limits: _Limits) -> bool:
     """Tell whether a quick look is enough, as for nearly every page: the count costs more than the parser."""
-    tags = text.count("<")
     if tags > limits.tags or len(text) > limits.length:
         return False
-    if tags * tags <= limits.copies:  # as much as if each were copied into each
-        return True
     copies = _copies(text, limits)
     if tags * tags <= 4 * copies:  # at worst half of the tags are styles, and half are paragraphs that repeat each
-        few = tags * (text.count("<s") + text.count("<S")) <= limits.copies  # cheaper than to search for the word
-        return few or tags * len(_FILLED.findall(text)) <= limits.copies
+        return True
     copied = Counter(_COPIED.findall(text))
-    filled = sum(number for tag, number in copied.items() if tag.lower() == "<selectedcontent")
     # Of equal styles a parser keeps three.
     kept = sum(3 if tag.endswith(">") else number for tag, number in copied.items())
-    return tags * filled <= limits.copies and tags * (min(copied.total(), kept) - filled) <= copies
+    return tags * min(copied.total(), kept) <= copies
 
 
 def _copies(text: str, limits: _Limits) -> int:
     return max(limits.copies, limits.share * len(text))
-
-
-def _without_filled(text: str, limits: _Limits) -> str:
-    """Return a text up to its first <selectedcontent> if there are too many."""
-    filled = [found.start() for found in _FILLED.finditer(text)]
-    return text[: filled[0]] if len(filled) * text.count("<") > limits.copies else text
 
 
 def _counted(text: str, limits: _Limits) -> str:

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +37,7 @@ class Wants:
     tracking: frozenset[str] = frozenset(TRACKING)
     token: str = "*"  # our name in robots tags
     max_links: int = 10_000
+    links_in: str = ""  # CSS: only links in elements that it selects count
 
 
 DEFAULTS = Wants()
@@ -71,7 +73,7 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     """Return a page's text, title, normalized links and robots tags."""
     text, charset = decode(page.body, page.content_type)
     part, cut = bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
-    tree = _PARSERS[wants.parser](part)
+    tree = _PARSERS[wants.parser](part, wants.links_in)
     found = _walk(tree.elements, wants)
     links = _normalized(found, page.url, wants)
     return Reading(
@@ -109,7 +111,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 def _walk(elements: Iterable[Element], wants: Wants) -> Found:
     """Walk over the elements once, and collect what they say."""
     found = Found()
-    follow, names = frozenset(wants.follow), ("robots", wants.token.lower())
+    # Every <meta> is looked at for what it tells robots, also one outside of the elements whose links count.
+    follow = frozenset(wants.follow) - ({"refresh"} if wants.links_in else set())
+    names = ("robots", wants.token.lower())
     for tag, node in elements:
         if tag == "a" and "a" in follow:  # nearly every element
             link = node.attr("href")
@@ -172,19 +176,42 @@ def _title(text: str) -> str:
 # The parsers
 
 _TAGS = ("a", "area", "iframe", "frame", "link", "meta", "base")
-_QUERY = "a[href],a[xlink\\:href],area[href],iframe[src],frame[src],link[href],meta[content],base[href],title,template"
+_LINKS = ("a[href]", "a[xlink\\:href]", "area[href]", "iframe[src]", "frame[src]", "link[href]")
+_FACTS = ("meta[content]", "base[href]", "title", "template")
+_QUERY = ",".join((*_LINKS, *_FACTS))
 _MAX_TITLES = 20  # that are examined
 
 
-def _turbohtml(text: str) -> Tree:
-    page = turbohtml.parse(text)
-    nodes = page.select(_QUERY)
+@lru_cache(maxsize=16)
+def _query(links_in: str) -> str:
+    """Return the selector of all that is read from a page; links only in elements that `links_in` selects."""
+    if not links_in:
+        return _QUERY
+    within = [f"{link}:is({links_in}, :is({links_in}) *)" for link in _LINKS]
+    return ",".join((*within, *_FACTS))
+
+
+def check_selector(css: str) -> str:
+    """Return a CSS selector; ValueError if one of the parsers does not understand it."""
+    from soupsieve import SelectorSyntaxError, compile  # it belongs to BeautifulSoup, which takes long to load
+
+    try:
+        turbohtml.parse("").select(css)
+        compile(css)
+    except (ValueError, SelectorSyntaxError, NotImplementedError) as error:
+        raise ValueError("must be a CSS selector such as '#content' or 'main, .article'") from error
+    return css
+
+
+def _turbohtml(text: str, links_in: str) -> Tree:
+    page, query = turbohtml.parse(text), _query(links_in)
+    nodes = page.select(query)
     tags = [node.tag for node in nodes]
     if "template" in tags:  # their content is not part of the page
         for node in nodes:
             if node.tag == "template" and node.namespace is turbohtml.Namespace.HTML:
                 node.decompose()
-        nodes = page.select(_QUERY)
+        nodes = page.select(query)
         tags = [node.tag for node in nodes]
     titles = (node for tag, node in zip(tags, nodes, strict=True) if tag == "title")
     title = next((node.text for node in islice(titles, _MAX_TITLES) if not node.closest("svg")), "")
@@ -208,9 +235,13 @@ def soup(text: str) -> BeautifulSoup:
         raise Unreadable("nested too deeply") from error
 
 
-def _html5lib(text: str) -> Tree:
+def _html5lib(text: str, links_in: str) -> Tree:
     page = soup(text)
-    elements = [(tag.name, _Attributes(tag)) for tag in page.find_all(_TAGS)]
+    tags = list(page.find_all(_TAGS))
+    if links_in:
+        selected = set(map(id, page.select(_query(links_in))))
+        tags = [tag for tag in tags if id(tag) in selected]
+    elements = [(tag.name, _Attributes(tag)) for tag in tags]
     title = next((tag for tag in page.find_all("title", limit=_MAX_TITLES) if not tag.find_parent("svg")), None)
     return Tree(elements, title.get_text() if title else "")
 

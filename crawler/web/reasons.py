@@ -32,7 +32,7 @@ REASONS: dict[str, Reason] = {
     "redirect-loop": Reason("failed", False, "redirects in a circle, or too many in a row"),
     "unreadable": Reason("failed", False, "the page could not be parsed"),
     "fault": Reason("failed", False, "a bug in the crawler; the log has the traceback"),
-    "worker-died": Reason("failed", False, "workers died repeatedly while they processed this page"),
+    "worker-died": Reason("failed", False, "workers died or hung repeatedly while they processed this page"),
     "robots": Reason("excluded", False, "robots.txt does not allow it"),
     "private-address": Reason("excluded", False, "the host is on a private network; --allow-private allows it"),
     "bad-port": Reason("excluded", False, "a port that browsers refuse (mail, ssh, databases ...)"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha224
 
@@ -53,6 +54,12 @@ _PORT = re.compile(r":[0-9]+\Z")
 # The URL standard allows the hosts `..`, `*`, `$home` and `;x`; ours become folder names. The groups are a name, an
 # IPv6 address and a port. The dot after the name is the DNS root: the site is the same without it.
 _LABEL = "[a-z0-9_-]{1,63}"
+# Labels below which countries let people register names, as in example.co.uk. Part of how stores are divided into
+# shards (`spread: domain`): this list never changes.
+_SECOND_LEVEL = frozenset(
+    {"ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "gv", "ind", "info", "lg", "ltd", "me", "mil", "ne", "net"}
+    | {"nhs", "nic", "nom", "or", "org", "plc", "sch", "web"}
+)
 _NETLOC = re.compile(rf"(?:((?!-){_LABEL}(?:\.{_LABEL})*)\.?|(\[[0-9a-f:]+\]))(:[1-9][0-9]{{0,4}})?")
 
 
@@ -187,9 +194,24 @@ def key(url: str) -> str:
     return sha224(url.encode()).hexdigest()[:24]
 
 
-def shard(url: str, shards: int, spread: str = "host") -> int:
-    """Return the shard of a normalized URL: that of its host, or (spread "url") of the URL itself."""
-    return shard_of_key(key(url if spread == "url" else host(url)), shards)
+def shard(url: str, shards: int, spread: str = "domain") -> int:
+    """Return the shard of a normalized URL: that of its domain, of its host, or (spread "url") of the URL itself."""
+    name = url if spread == "url" else host(url)
+    return shard_of_key(key(shard_group(name) if spread == "domain" else name), shards)
+
+
+def shard_group(host: str) -> str:
+    """Return what all names of a host's registrable domain share; those of some other domains may share it, too.
+
+    Every machine must come to the same result for ever, so this does not depend on the public suffix list, which
+    changes from version to version.
+    """
+    name = _PORT.sub("", host)
+    if name[:1] == "[" or name.rpartition(".")[2].isdigit():
+        return name
+    labels = name.rsplit(".", 3)[-3:]
+    is_below_country = len(labels) == 3 and len(labels[2]) == 2 and labels[1] in _SECOND_LEVEL
+    return ".".join(labels if is_below_country else labels[-2:])
 
 
 def shard_of_key(key: str, shards: int) -> int:
@@ -204,6 +226,11 @@ def domain(host: str) -> str | None:
     if ":" in name or name.rpartition(".")[2].isdigit():
         return None
     return _suffixes().privatesuffix(name)
+
+
+def zone(host: str) -> str:
+    """Return whose host it is: its registrable domain; for addresses and suffixes the name itself, without a port."""
+    return domain(host) or _PORT.sub("", host)
 
 
 def _standard(url: str, base: str | None) -> str:
@@ -235,11 +262,22 @@ def _untracked(path: str, tracking: Collection[str]) -> str:
     """Return a path and query without the tracking parameters; all other bytes stay as they are."""
     bare, _, query = path.partition("?")
     pieces = query.split("&")
-    kept = [piece for piece in pieces if piece.partition("=")[0] not in tracking]
+    is_tracking = _name_check(frozenset(tracking))
+    kept = [piece for piece in pieces if not is_tracking(piece.partition("=")[0])]
     if len(kept) == len(pieces):
         return path  # with its "?" even if the query is empty: to the standard that is another URL
     rest = "&".join(kept)
     return f"{bare}?{rest}" if rest else bare
+
+
+@lru_cache(maxsize=16)
+def _name_check(tracking: frozenset[str]) -> Callable[[str], bool]:
+    """Return what tells whether a parameter's name is one of these, or matches one of them that has a `*`."""
+    patterns = [name.replace("[", "[[]").replace("?", "[?]") for name in tracking if "*" in name]
+    if not patterns:
+        return tracking.__contains__
+    matches = re.compile("|".join(map(fnmatch.translate, patterns))).match
+    return lambda name: name in tracking or matches(name) is not None
 
 
 @lru_cache(maxsize=1)

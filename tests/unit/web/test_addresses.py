@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.web.addresses import BAD_PORTS, is_public, names_private
+from crawler.web.addresses import BAD_PORTS, is_in, is_public, machine_of, names_private, networks
 
 PUBLIC = [
     *("1.1.1.1", "8.8.8.8", "93.184.216.34", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.1"),
@@ -117,3 +117,28 @@ def test_the_bad_ports_are_the_fetch_standards() -> None:
     assert len(BAD_PORTS) == 83
     assert {0, 22, 25, 6000, 6667, 10080} <= BAD_PORTS
     assert BAD_PORTS.isdisjoint({80, 443, 8000, 8080, 8443})
+
+
+@pytest.mark.parametrize(
+    "address, machine",
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("64:ff9b::c000:201", "192.0.2.1"),
+        ("2002:c000:201::1", "192.0.2.1"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+    ],
+)
+def test_what_counts_as_one_machine(address: str, machine: str) -> None:
+    assert machine_of(address) == machine
+
+
+def test_a_machine_is_in_a_network_also_where_only_a_part_of_its_64_bits_is() -> None:
+    assert is_in("192.0.2.1", ("198.51.100.0/24", "192.0.2.0/25"))
+    assert not is_in("192.0.2.200", ("198.51.100.0/24", "192.0.2.0/25"))
+    assert is_in("::/64", ("127.0.0.0/8", "::1/128"))
+    assert not is_in("2001:db8::/64", ("127.0.0.0/8", "::1/128"))
+    with pytest.raises(ValueError):
+        networks(("192.0.2.1/24",))

@@ -193,6 +193,12 @@ def test_a_link_is_read_on_its_page() -> None:
 def test_which_parameters_are_tracking_can_be_said() -> None:
     assert urls.normalize("http://a/?sid=1&gclid=2", tracking=["sid"]) == "http://a/?gclid=2"
     assert urls.normalize("http://a/?sid=1&gclid=2", tracking=()) == "http://a/?sid=1&gclid=2"
+    assert urls.normalize("http://a/?utm_new=1&f[]=2&fx=3", tracking=["utm_*", "f[*"]) == "http://a/?fx=3"
+    assert urls.normalize("http://a/b?utm_new&c=2", tracking=["*"]) == urls.normalize("http://a/b?", tracking=["*"])
+    assert list(urls.normalize_links(["?x=1", "c?x=1&y"], "http://a/b", frozenset({"x*"}))) == [
+        "http://a/b",
+        "http://a/c?y",
+    ]
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -301,3 +307,30 @@ def test_a_host_has_a_domain_unless_it_is_an_address_or_a_suffix(host: str, doma
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../../x", "/", "a?b", "a#b", "a b", "A.example", "a\n"])
 def test_a_name_that_leads_elsewhere_is_no_host(name: str) -> None:
     assert not urls.is_host(name)
+
+
+def test_all_names_of_a_domain_are_in_one_shard_whatever_the_public_suffix_list_says() -> None:
+    groups = {
+        "example.org": "example.org",
+        "a.b.example.org:8080": "example.org",
+        "a.example.co.uk": "example.co.uk",
+        "example.co.uk": "example.co.uk",
+        "co.uk": "co.uk",
+        "x.y.com.br": "y.com.br",
+        "t.co": "t.co",
+        "a.t.co": "t.co",
+        "one.github.io": "github.io",  # coarser than the list: one worker, which knows the address of them all
+        "192.0.2.1:81": "192.0.2.1",
+        "[2001:db8::1]:81": "[2001:db8::1]",
+        "localhost": "localhost",
+    }
+    assert {host: urls.shard_group(host) for host in groups} == groups
+    assert urls.shard("http://a.zone.example/x", 4096) == urls.shard("http://b.zone.example:81/", 4096, "domain")
+    assert urls.shard("http://a.zone.example/x", 4096, "host") != urls.shard("http://b.zone.example/", 4096, "host")
+
+
+def test_whose_host_it_is() -> None:
+    assert urls.zone("a.b.example.co.uk:81") == "example.co.uk"
+    assert urls.zone("one.github.io") == "one.github.io"
+    assert urls.zone("192.0.2.1:81") == "192.0.2.1"
+    assert urls.zone("co.uk") == "co.uk"
