@@ -6,6 +6,8 @@ import asyncio
 import re
 import weakref
 import zlib
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
@@ -25,13 +27,15 @@ from crawler.fetch.request import (
     read_route,
 )
 from crawler.fetch.resolver import NoAddress, Resolver
-from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, is_public, names_private
+from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, METADATA, PRIVATE, PUBLIC, reach_of, reach_of_host
 from crawler.web.page import Failure, Fetched
 
 # Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
 MAX_MEMBERS = 32
 _ACCEPT = ("Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "Accept-Encoding: gzip, deflate")
 FIRST_CONTACT_SECONDS = 5.0  # half of a timeout is enough for a host of which nothing is known, but not less than this
+MAX_ADDRESSES = 4  # of a host that are tried
+MAX_USED = 4096  # hosts whose connections may be kept, and their addresses: more than there are connections
 _UNSENDABLE = re.compile(r"[^!-~]")
 
 
@@ -59,6 +63,7 @@ class Fetcher:
         self._client = _client(options)
         self._cookies = Cookies() if options.cookies else None
         self._timeouts = options.connect_timeout, options.first_byte_timeout
+        self._used: OrderedDict[tuple[str, int], str] = OrderedDict()  # the last address of a host and port
         self._first_timeouts = _shorter(options.connect_timeout), _shorter(options.first_byte_timeout)
 
     async def get(
@@ -70,10 +75,12 @@ class Fetcher:
         content_types: tuple[str, ...] | None = None,
         cut: int | None = None,
         first_contact: bool = False,
+        admit: Callable[[tuple[str, ...]], object] = lambda addresses: None,
     ) -> Fetched | Failure:
         """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body.
 
-        On `first_contact` with a host the time to connect and to the first byte is shorter.
+        On `first_contact` with a host the time to connect and to the first byte is shorter. Before it is sent, `admit`
+        is called with the addresses that it may go to, none behind a proxy; what it raises ends the request.
         """
         for line in headers:
             check_header(line)
@@ -83,9 +90,11 @@ class Fetcher:
             request = await self._resolved(request)
         if isinstance(request, Failure):
             return request
+        admit(self._destinations(request))
         response = await self._client.get(request)
         if isinstance(response, Failure):
             return response
+        self._note_used(request, response.address)
         if self._cookies and "set-cookie" in response.headers:
             self._cookies.keep(urlsplit(request.target), response.headers["set-cookie"])
         return response.outcome or await self._page(request, response)
@@ -113,8 +122,24 @@ class Fetcher:
         found = await self._resolver.addresses(name)
         if isinstance(found, NoAddress):
             return request.fail("dns", found.detail)
-        allowed = tuple(address for address in found if not request.guarded or is_public(address))
+        allowed = tuple(address for address in found if reach_of(address) <= request.reach)[:MAX_ADDRESSES]
         return replace(request, addresses=allowed) if allowed else request.fail("private-address", found[0])
+
+    def _destinations(self, request: Request) -> tuple[str, ...]:
+        """Return the addresses that a request may go to: what the name has now, and that of a kept connection."""
+        if self.options.proxy:
+            return ()
+        used = self._used.get((request.host, request.port))
+        now = request.addresses or ((request.route or (request.host, 0))[0].strip("[]"),)
+        return now if used is None or used in now else (*now, used)
+
+    def _note_used(self, request: Request, address: str) -> None:
+        if address:
+            place = request.host, request.port
+            self._used[place] = address
+            self._used.move_to_end(place)
+            if len(self._used) > MAX_USED:
+                self._used.popitem(last=False)
 
     def close_idle(self) -> None:
         """Close the connections that are kept open between requests; later requests open new ones."""
@@ -138,12 +163,13 @@ class Fetcher:
         if parts is None:
             return Failure(url, "bad-url")
         host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
-        route = _route(self._routes, host, port)
+        rule = _rule_for(self._routes, host, port)
+        route = (rule.address or host, rule.at or port) if rule else None
         if route is None and port in BAD_PORTS:
             return Failure(url, "bad-port", str(port))
-        is_guarded = not (route or private or self.options.allow_private)
+        reach = self._reach(private, rule is not None and rule.address is not None)
         # The address that a proxy connects to is unknown here; the host name is not.
-        if is_guarded and self.options.proxy and names_private(host):
+        if self.options.proxy and reach_of_host(host) > reach:
             return Failure(url, "private-address", host)
         target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
         return Request(
@@ -156,10 +182,16 @@ class Fetcher:
             content_types=content_types,
             limit=self.options.max_size if cut is None else cut,
             cut=cut is not None,
-            guarded=is_guarded and not self.options.proxy,
+            reach=METADATA if self.options.proxy else reach,
             route=route,
             timeouts=self._first_timeouts if first_contact else self._timeouts,
         )
+
+    def _reach(self, private: bool, is_routed: bool) -> int:
+        """Return which addresses a request may connect to; where `connect_to` leads is the operator's own choice."""
+        if self.options.allow_metadata or is_routed:
+            return METADATA
+        return PRIVATE if private or self.options.allow_private else PUBLIC
 
     def _cookies_for(self, parts: SplitResult, headers: tuple[str, ...]) -> tuple[str, ...]:
         """Return the Cookie line for a host, unless the caller gives its own."""
@@ -195,12 +227,9 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def _route(routes: tuple[Route, ...], host: str, port: int) -> tuple[str, int] | None:
-    """Return the address and port of the first connect_to rule that matches."""
-    for rule in routes:
-        if rule.host in (None, host) and rule.port in (None, port):
-            return rule.address or host, rule.at or port
-    return None
+def _rule_for(routes: tuple[Route, ...], host: str, port: int) -> Route | None:
+    """Return the first connect_to rule that matches."""
+    return next((rule for rule in routes if rule.host in (None, host) and rule.port in (None, port)), None)
 
 
 def _page(request: Request, response: Response, limit: int) -> Fetched | Failure | None:

@@ -67,6 +67,7 @@ class FetchOptions:
     connect_to: tuple[str, ...] = ()
     cookies: bool = True
     allow_private: bool = False
+    allow_metadata: bool = False
 
     def __post_init__(self) -> None:
         if self.fetcher not in ("curl", "requests"):
@@ -95,7 +96,7 @@ class Request:
     content_types: tuple[str, ...]
     limit: int
     cut: bool
-    guarded: bool
+    reach: int  # the most private addresses that it may connect to: see `web.addresses`
     route: tuple[str, int] | None  # where to connect to instead of the host's own addresses
     timeouts: tuple[float, float]  # seconds to connect, and until the first byte
     addresses: tuple[str, ...] = ()  # of that name, in the order to try them; empty for an address or behind a proxy
@@ -115,6 +116,7 @@ class Response:
     body: bytes = b""
     whole: bool = True
     release: Callable[[], None] = lambda: None  # to be called when the body is gone: see `budget`
+    address: str = ""  # that it came from
 
 
 def check_connect_to(rule: str) -> None:

@@ -8,7 +8,6 @@ import math
 import os
 import select
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
@@ -19,6 +18,9 @@ import pycurl
 
 from crawler.errors import NoDescriptors
 from crawler.fetch.budget import Budget, Places
+from crawler.fetch.certificates import DETAIL, CommonNames
+from crawler.fetch.curl_errors import reason_for
+from crawler.fetch.heads import final_head, pairs
 from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
@@ -31,47 +33,16 @@ from crawler.fetch.request import (
     fold,
     worth_draining,
 )
-from crawler.web.addresses import is_public
+from crawler.fetch.stuck import StuckWatch
+from crawler.web.addresses import METADATA, reach_of
 from crawler.web.page import Failure, Fetched
 
 _SUPPRESS_CONNECT_HEADERS = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl has no name for
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _HANG_UP = select.EPOLLHUP | select.EPOLLERR
-STUCK_SECONDS = 1.0  # that libcurl may work on one socket without a pause
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _STOP = 0  # returned by a callback: fewer bytes than given, which makes libcurl end the transfer
-
-_REASONS = {
-    pycurl.E_UNSUPPORTED_PROTOCOL: "bad-answer",  # the scheme was checked before, so this is HTTP/0.9
-    pycurl.E_URL_MALFORMAT: "bad-url",
-    pycurl.E_COULDNT_RESOLVE_HOST: "dns",
-    pycurl.E_FTP_WEIRD_SERVER_REPLY: "bad-answer",
-    pycurl.E_HTTP2: "bad-answer",
-    pycurl.E_PARTIAL_FILE: "cut-short",
-    pycurl.E_OPERATION_TIMEDOUT: "timeout",
-    pycurl.E_BAD_CONTENT_ENCODING: "bad-coding",
-    pycurl.E_SSL_CONNECT_ERROR: "tls",
-    pycurl.E_SSL_CERTPROBLEM: "tls",
-    pycurl.E_SSL_CIPHER: "tls",
-    pycurl.E_PEER_FAILED_VERIFICATION: "tls",
-    pycurl.E_SSL_CACERT_BADFILE: "tls",
-    pycurl.E_SSL_ISSUER_ERROR: "tls",
-    pycurl.E_SSL_INVALIDCERTSTATUS: "tls",
-    pycurl.E_FILESIZE_EXCEEDED: "too-big",
-    100: "too-big",  # CURLE_TOO_LARGE, of the headers
-}
-# libcurl has one code for several errors here; only its message tells them apart. A server that hangs up during the
-# handshake is recognized by error numbers in the message: the wording of OpenSSL differs from build to build.
-_SENTENCES = (
-    ("Too large response headers", "too-big"),
-    ("chunk", "bad-answer"),
-    ("SSL_ERROR_SYSCALL", "connect"),
-    ("SSL_ERROR_ZERO_RETURN", "connect"),
-    ("error:0A000126:", "connect"),  # SSL_R_UNEXPECTED_EOF_WHILE_READING
-    ("error:00000000:", "connect"),  # no TLS error: the server closed the connection
-    *((os.strerror(number), "connect") for number in (errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)),
-)
 
 
 class CurlClient:
@@ -89,7 +60,8 @@ class CurlClient:
         self._sockets: dict[int, int] = {}  # those in the epoll, and the events that are wanted there
         self._unwatched: set[int] = set()  # those of them that libcurl keeps open without a request
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._stuck = _StuckWatch()
+        self._stuck = StuckWatch()
+        self._common_names = CommonNames()
         # One epoll for all sockets, which the loop watches as one more: it is told once of all that are ready.
         self._epoll = select.epoll()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -102,7 +74,9 @@ class CurlClient:
             self._loop.add_reader(self._epoll.fileno(), self._on_ready)
             self._stuck.start()
         transfer = (
-            self._idle.pop() if self._idle else _Transfer(self._options, self._budget, self._stuck, self.forget_socket)
+            self._idle.pop()
+            if self._idle
+            else _Transfer(self._options, self._budget, self._stuck, self.forget_socket, self._common_names)
         )
         transfer.start(request, self._loop.create_future())
         self._multi.add_handle(transfer.curl)
@@ -226,49 +200,22 @@ class CurlClient:
             self._multi.remove_handle(curl)
 
 
-class _StuckWatch:
-    """Shuts down a socket on which libcurl is busy for too long: a server can keep a TLS library reading for ever."""
-
-    def __init__(self) -> None:
-        self.ended: set[int] = set()  # the numbers of the sockets that were shut down
-        self._socket, self._since = -1, math.inf
-        self._closed = threading.Event()
-
-    def start(self) -> None:
-        """Watch from a thread: the loop itself is what may be stuck."""
-        threading.Thread(target=self._watch, name="stuck", daemon=True).start()
-
-    def enter(self, number: int) -> None:
-        """Note that libcurl begins to work on a socket."""
-        self._socket, self._since = number, monotonic()
-
-    def leave(self) -> None:
-        """Note that it has finished."""
-        self._since = math.inf
-
-    def close(self) -> None:
-        """End the thread."""
-        self._closed.set()
-
-    def _watch(self) -> None:
-        while not self._closed.wait(STUCK_SECONDS / 2):
-            if monotonic() - self._since > STUCK_SECONDS:
-                with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as same:
-                    self.ended.add(self._socket)
-                    same.shutdown(socket.SHUT_RDWR)
-
-
 class _Transfer:
     """A handle of libcurl and the request that it carries now."""
 
     ended: asyncio.Future[tuple[int, str]]
 
     def __init__(
-        self, options: FetchOptions, budget: Budget, stuck: _StuckWatch, is_new: Callable[[int], None]
+        self,
+        options: FetchOptions,
+        budget: Budget,
+        stuck: StuckWatch,
+        is_new: Callable[[int], None],
+        common_names: CommonNames,
     ) -> None:
         """`is_new` is told the number of each new socket."""
         self.curl = pycurl.Curl()
-        self._budget, self._stuck, self._is_new = budget, stuck, is_new
+        self._budget, self._stuck, self._is_new, self._common_names = budget, stuck, is_new, common_names
         self._sent: tuple[str, ...] = ()
         self._route: tuple[str, int] | None = None
         self._timeouts = (0.0, 0.0)
@@ -293,6 +240,8 @@ class _Transfer:
             pycurl.SOCKOPTFUNCTION: self._on_socket,
             pycurl.WRITEFUNCTION: self._on_body,
             pycurl.CAINFO: certificates(),
+            pycurl.OPT_CERTINFO: 1,
+            pycurl.PREREQFUNCTION: self._on_connected,
         }
         for option, value in values.items():
             self.curl.setopt(option, value)
@@ -355,43 +304,47 @@ class _Transfer:
         request, body = self.request, self._body.getvalue()
         self._body = BytesIO()  # an idle handle must not keep a page in memory
         if self._outcome:
-            return Response(self._status, self._headers, self._outcome)
+            return Response(self._status, self._headers, self._outcome, address=self._address())
         if self._size > request.limit and not request.cut:
             return request.fail("too-big", f"more than {request.limit} bytes")
         if self._socket in self._stuck.ended:
             return request.fail("timeout", "the server kept us busy")
-        if request.guarded and self._socket < 0 and not self._private and self._is_private_connection():
+        if request.reach < METADATA and self._socket < 0 and not self._private and self._is_private_connection():
             return request.fail("private-address", self.curl.getinfo(pycurl.PRIMARY_IP))
         if (code == 0 or self._size > request.limit) and self._status:
-            return Response(self._status, self._headers, None, body, code == 0, self.places.release)
+            return Response(self._status, self._headers, None, body, code == 0, self.places.release, self._address())
         if code == 0:
             return request.fail("cut-short", "the connection ended in the headers")
         if self._private and self._socket < 0:
             return request.fail("private-address", self._private)
-        return request.fail(self._reason(code, message), f"{message} (curl {code})")
+        return request.fail(reason_for(code, message, bool(self._status)), f"{message} (curl {code})")
 
     def _is_private_connection(self) -> bool:
-        """Tell whether a kept connection, which another request opened, leads to a private address."""
-        address = self.curl.getinfo(pycurl.PRIMARY_IP)
-        return bool(address) and not is_public(address)
+        """Tell whether a kept connection, which another request opened, leads to an address out of reach."""
+        address = self._address()
+        return bool(address) and reach_of(address) > self.request.reach
 
-    def _reason(self, code: int, message: str) -> str:
-        if code in (pycurl.E_RECV_ERROR, pycurl.E_SSL_CONNECT_ERROR):
-            for part, reason in _SENTENCES:
-                if part in message:
-                    return "cut-short" if reason == "connect" and self._status else reason
-        return _REASONS.get(code) or ("cut-short" if self._status else "connect")
+    def _address(self) -> str:
+        return str(self.curl.getinfo(pycurl.PRIMARY_IP))
 
     def _read_head(self) -> None:
         """Read status and headers, from the first response that is not an interim one; trailers do not count."""
-        status, lines = _final_head(self._lines)
+        status, lines = final_head(self._lines)
         longest = max(map(len, self._lines))
         if longest > MAX_HEADER_LINE:
             self._outcome = self.request.fail("too-big", f"a header line of {longest} bytes")
         elif status:
-            self._status, self._headers = status, fold(_pairs(lines))
+            self._status, self._headers = status, fold(pairs(lines))
             self._outcome = check_headers(self.request, status, self._headers)
             self._drain_until = monotonic() + DRAIN_SECONDS
+
+    def _on_connected(self, *_addresses: object) -> int:
+        """Check the certificate of a new connection, before anything is sent."""
+        request, is_new = self.request, self._socket >= 0
+        if request.scheme == "https" and is_new and self._common_names.rejects(self.curl, request.host, request.port):
+            self._outcome = request.fail("tls", DETAIL)
+            return int(pycurl.PREREQFUNC_ABORT)
+        return int(pycurl.PREREQFUNC_OK)
 
     def _on_body(self, chunk: bytes) -> int | None:
         try:
@@ -427,7 +380,7 @@ class _Transfer:
 
     def _open(self, _purpose: int, address: Any) -> Any:
         """Make the socket for an address that libcurl is about to connect to, or reject it."""
-        if self.request.guarded and not is_public(address.addr[0]):
+        if self.request.reach < METADATA and reach_of(address.addr[0]) > self.request.reach:
             self._private = address.addr[0]
             return pycurl.SOCKET_BAD
         try:
@@ -461,28 +414,3 @@ class _Socket:
 def _rule(address: str, port: int) -> str:
     """Return a rule of libcurl that leads any host to this address."""
     return f"::[{address}]:{port}" if ":" in address else f"::{address}:{port}"
-
-
-def _final_head(lines: list[bytes]) -> tuple[int, list[bytes]]:
-    """Return the status and the header lines of the response; a status of 0 if there are only interim ones."""
-    start = 0
-    for end, line in enumerate(lines):
-        if line not in (b"\r\n", b"\n"):
-            continue
-        words = lines[start].split(None, 2) if end > start else []
-        status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-        if status and (status >= 200 or status == 101):
-            return status, lines[start + 1 : end]
-        start = end + 1
-    return 0, []
-
-
-def _pairs(lines: list[bytes]) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for line in lines:
-        name, _, value = line.decode("latin-1").partition(":")
-        if name[:1] in " \t" and pairs:
-            pairs[-1] = (pairs[-1][0], pairs[-1][1] + " " + line.decode("latin-1").strip())
-        else:
-            pairs.append((name, value))
-    return pairs

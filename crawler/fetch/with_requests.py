@@ -38,7 +38,7 @@ from crawler.fetch.request import (
     fold,
     worth_draining,
 )
-from crawler.web.addresses import is_public
+from crawler.web.addresses import METADATA, PRIVATE, PUBLIC, reach_of
 from crawler.web.page import Failure
 
 _BLOCK = 64 * 1024
@@ -128,8 +128,8 @@ class RequestsClient:
         self._large = [(size, Semaphore(places)) for size, places in STEPS]
         self._deadlines = Deadlines(options.timeout)
         self._proxies = {"http": options.proxy, "https": options.proxy} if options.proxy else {}
-        # Two, so that a connection made without the address guard is never used by a request with it.
-        self._adapters = {guarded: _Adapter(options.kept, options.kept) for guarded in (True, False)}
+        # By reach, so that a connection to a private address is never used by a request that may not make it.
+        self._adapters = {reach: _Adapter(options.kept, options.kept) for reach in (PUBLIC, PRIVATE, METADATA)}
 
     async def get(self, request: Request) -> Response | Failure:
         """Send one request."""
@@ -160,7 +160,7 @@ class RequestsClient:
 
     def _send(self, request: Request) -> Response | Failure:
         try:
-            response = self._adapters[request.guarded].send(
+            response = self._adapters[request.reach].send(
                 _prepare(request), stream=True, timeout=_now.left(), proxies=self._proxies
             )
             try:
@@ -174,12 +174,12 @@ class RequestsClient:
 
     def _read(self, request: Request, raw: urllib3.HTTPResponse) -> Response | Failure:
         _now.counting, _now.answered = False, True
-        headers = fold(raw.headers.iteritems())
+        headers, address = fold(raw.headers.iteritems()), _peer(raw)
         outcome = check_headers(request, raw.status, headers)
         if outcome:
             if worth_draining(raw.status, headers):
                 _drain(raw)
-            return Response(raw.status, headers, outcome)
+            return Response(raw.status, headers, outcome, address=address)
         places = _Places(self._large)
         try:
             body, whole = _body(raw, request.limit, places)
@@ -189,7 +189,7 @@ class RequestsClient:
         if not whole and not request.cut:
             places.release()
             return request.fail("too-big", f"more than {request.limit} bytes")
-        return Response(raw.status, headers, None, body, whole, places.release)
+        return Response(raw.status, headers, None, body, whole, places.release, address)
 
 
 class _Places:
@@ -221,6 +221,15 @@ def _prepare(request: Request) -> requests.PreparedRequest:
         (name, value.strip()) for name, _, value in (line.partition(":") for line in request.headers)
     )
     return prepared
+
+
+def _peer(raw: urllib3.HTTPResponse) -> str:
+    """Return the address that a response comes from; an empty string if its connection is closed already."""
+    sock = getattr(raw.connection, "sock", None)
+    try:
+        return str(sock.getpeername()[0]) if sock else ""
+    except OSError:
+        return ""
 
 
 def _body(raw: urllib3.HTTPResponse, limit: int, places: _Places) -> tuple[bytes, bool]:
@@ -344,7 +353,7 @@ class _Connects(HTTPConnection):
             found = [where for address in addresses for where in _numeric(address, port)]
         else:  # the host is an address itself, or this is the way to the operator's proxy
             found = list(socket.getaddrinfo(self._dns_host.strip("[]"), self.port, type=socket.SOCK_STREAM))
-        allowed = [where for where in found if not request.guarded or is_public(str(where[4][0]))]
+        allowed = [where for where in found if request.reach == METADATA or reach_of(str(where[4][0])) <= request.reach]
         if not allowed:
             raise _Stop("private-address", str(found[0][4][0]))
         return _connect(allowed)

@@ -67,13 +67,11 @@ def test_a_secret_header_reaches_the_seeds_hosts_and_no_record_log_or_terminal(t
     command = ("run", str(tmp_path / "store"), *seeds, *flags, "--log-file", str(tmp_path / "log"))
     code, printed = crawl(*command)
     assert code == 0, printed
-    assert "crawl.yaml holds secrets" in printed
     again = crawl(*command)[1]
-    assert "crawl.yaml holds secrets" not in again, "it is said once"
     assert SECRET not in printed + again
     assert SECRET not in crawl("status", str(tmp_path / "store"), "-v")[1]
     # The link and the redirect of the page's own text are the page's; what we write ourselves holds nothing of it.
-    assert {name for name in holders(tmp_path) if "/htmls/" not in name} == {"store/crawl.yaml"}
+    assert {name for name in holders(tmp_path) if "/htmls/" not in name} == set()
     server.close()
     requested = {(head.split("ost: ")[1].split("\r\n")[0], SECRET in head) for head in server.heads}
     told = {host for host, secret in requested if secret}
@@ -108,14 +106,12 @@ def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Pa
     server.close()
     proxy.close()
     assert code == 0, printed
-    assert "crawl.yaml holds secrets" in printed and SECRET not in printed
-    assert {name for name in holders(tmp_path) if "/htmls/" not in name} == {"store/crawl.yaml"}
+    assert SECRET not in printed
+    assert {name for name in holders(tmp_path) if "/htmls/" not in name} == set()
     code = base64.b64encode(f"me:{SECRET}".encode()).decode()
     assert all(code in head for head in proxy.heads)
     assert len(proxy.heads) > 3 if works else not proxy.heads
     assert holders(tmp_path, code) == set()
-    contradiction = crawl("run", str(tmp_path / "store"), "--proxy", f"http://me:{SECRET}2@127.0.0.1:1")[1]
-    assert "***@127.0.0.1" in contradiction and SECRET not in contradiction
 
 
 @pytest.mark.parametrize(
@@ -132,6 +128,7 @@ def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Pa
         ["run", "STORE", "http://a.example/", "-H", f"Host: {SECRET}"],
         ["run", "STORE", "http://a.example/", "-H", f"X-Key: {SECRET}\nx"],
         ["run", "STORE", "http://a.example/", "--set", f"headers=Authorization {SECRET}"],
+        ["run", "STORE", "http://a.example/", "--set", f"headers=Authorization: {SECRET}"],
         ["run", "STORE", "http://a.example/", "--set", f"proxy=http://me:{SECRET}@x"],
         ["run", "STORE", "http://a.example/", "--set", f"proxi=http://me:{SECRET}@x"],
         ["run", "STORE", "http://a.example/", "--proxy", f"me:{SECRET}@x:1"],
@@ -140,7 +137,6 @@ def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Pa
         ["status", f"https://me:{SECRET}@a.example/"],
         ["run", "MADE", "-H", f"X-Key: {SECRET}"],
         ["run", "MADE", "-H", f"X-Key: {SECRET}", "-H", "From: me"],
-        ["run", "MADE", "--proxy", f"http://me:{SECRET}@127.0.0.1:1"],
     ],
 )
 def test_no_complaint_repeats_a_secret(made: Path, args: list[str]) -> None:

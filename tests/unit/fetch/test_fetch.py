@@ -22,6 +22,7 @@ from lab.hostile import BODY, ENDINGS, Proxy, Server, serving
 from lab.world import wait_for
 
 from crawler.fetch.request import FetchOptions, check_connect_to
+from crawler.web.addresses import PRIVATE, PUBLIC
 from crawler.web.page import Failure, Fetched
 from crawler.web.reasons import look_up
 
@@ -364,12 +365,12 @@ def test_a_public_address_among_private_ones_is_the_one_used(
 ) -> None:
     judged: list[str] = []
 
-    def only_ipv4(address: str) -> bool:
+    def only_ipv4(address: str) -> int:
         judged.append(address)
-        return address == "127.0.0.1"
+        return PUBLIC if address == "127.0.0.1" else PRIVATE
 
     for module in ("crawler.fetch.fetcher", "crawler.fetch.with_curl", "crawler.fetch.with_requests"):
-        monkeypatch.setattr(f"{module}.is_public", only_ipv4)
+        monkeypatch.setattr(f"{module}.reach_of", only_ipv4)
     answer = make(allow_private=False).get(f"http://localhost:{server.port}/")
     assert page(answer).body == BODY
     assert "127.0.0.1" in judged
@@ -432,7 +433,7 @@ def test_the_proxy_of_the_options_is_used(make: Callable[..., Fetcher], server: 
     proxy.close()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:10.0.0.1]", "localhost"])
 def test_a_proxy_is_not_told_to_go_to_a_private_address_unless_that_is_allowed(
     make: Callable[..., Fetcher], server: Server, host: str
 ) -> None:
@@ -443,6 +444,30 @@ def test_a_proxy_is_not_told_to_go_to_a_private_address_unless_that_is_allowed(
     assert proxy.heads == []
     assert page(fetcher.get(f"http://{host}/", private=True)).body == BODY
     proxy.close()
+
+
+METADATA_HOSTS = ["169.254.169.254", "100.100.100.200", "[fd00:ec2::254]", "[fe80::1]", "[::ffff:169.254.169.254]"]
+
+
+@pytest.mark.parametrize("host", METADATA_HOSTS)
+def test_a_metadata_address_is_excluded_although_private_ones_are_allowed(
+    make: Callable[..., Fetcher], server: Server, host: str
+) -> None:
+    proxy = Proxy(server)
+    by_proxy = f"http://127.0.0.1:{proxy.port}"
+    for options in ({}, {"proxy": by_proxy}, {"connect_to": (f":80::{server.port}",)}):
+        fetcher = make(allow_private=True, **options)
+        assert reason(fetcher.get(f"http://{host}/", private=True)) == "private-address"
+    assert proxy.heads == []
+    assert page(make(allow_metadata=True, proxy=by_proxy).get(f"http://{host}/")).body == BODY
+    proxy.close()
+
+
+def test_a_rule_that_only_changes_the_port_allows_no_private_address(
+    make: Callable[..., Fetcher], server: Server
+) -> None:
+    fetcher = make(allow_private=False, connect_to=(f":80::{server.port}",))
+    assert reason(fetcher.get("http://127.0.0.1/")) == "private-address"
 
 
 def test_a_proxy_of_the_environment_is_not(

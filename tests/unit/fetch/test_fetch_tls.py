@@ -15,13 +15,14 @@ import pytest
 from lab import fetching
 from lab.certificates import Authority
 from lab.fetching import BlockingFetcher as Fetcher
-from lab.hostile import BODY, for_ever, serving
+from lab.hostile import BODY, for_ever, says, serving, whole
 
 from crawler.fetch.request import FetchOptions
 from crawler.web.page import Failure, Fetched
 
 SITE = "site.example"
 SOON = 200.0
+says("/goodbye", whole(BODY, b"Connection: close"))
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,11 @@ BAD = {
     "not yet valid": lambda ours, other: ours.issue(SITE, "new", ("20900101000000Z", "20910101000000Z")),
     "of another name": lambda ours, other: ours.issue("other.example", "name"),
     "of a wildcard that does not reach": lambda ours, other: ours.issue("*.site.example", "wild"),
+    "with its name as common name only": lambda ours, other: ours.issue(SITE, "common", names=""),
+    "with a common name beside an address": lambda ours, other: ours.issue(SITE, "ip", names="IP:127.0.0.1"),
+    "with a common name beside an e-mail address": lambda ours, other: ours.issue(
+        SITE, "mail", names="email:a@b.example"
+    ),
     "of itself": lambda ours, other: ours.sign_itself(SITE, "self"),
     "of an unknown authority": lambda ours, other: other.issue(SITE, "unknown"),
 }
@@ -76,6 +82,26 @@ def test_a_bad_certificate_is_refused(
         answer = ask(server.port)
         assert isinstance(answer, Failure) and answer.reason == "tls", answer
         assert server.heads == []
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_common_name_alone_is_rejected_each_time_also_when_the_tls_session_is_resumed(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.trusted))
+    good, bad = context(authority.issue(SITE, "alternative")), context(authority.issue(SITE, "common", names=""))
+    for tls in (good, bad):
+        tls.minimum_version = tls.maximum_version = version
+    with serving(good) as honest, serving(bad) as strange:
+        routes = (f":443:127.0.0.1:{honest.port}", f":8443:127.0.0.1:{strange.port}")
+        fetcher = Fetcher(FetchOptions(connect_to=routes, timeout=SOON, first_byte_timeout=SOON))
+        for _ in range(4):
+            assert isinstance(fetcher.get(f"https://{SITE}/goodbye"), Fetched)
+            answer = fetcher.get(f"https://{SITE}:8443/goodbye")
+            assert isinstance(answer, Failure) and answer.reason == "tls", answer
+            assert "common name (CN) only" in answer.detail
+        assert honest.connections >= 4 and strange.heads == []
+        fetcher.close()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

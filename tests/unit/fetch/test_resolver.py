@@ -321,10 +321,10 @@ def test_close_ends_all_lookups_and_leaves_no_socket(server: NameServer, monkeyp
         await asyncio.sleep(0.05)
         assert len(sockets()) > len(before)
         resolver.close()
-        assert sockets() == before
+        assert set(sockets()) <= set(before), "others of this process may have closed meanwhile"
         assert {detail(found) for found in await asyncio.gather(*lookups)} == {"the resolver was closed"}
         assert detail(await resolver.addresses("example.test")) == "the resolver was closed"
-        assert sockets() == before
+        assert set(sockets()) <= set(before), "others of this process may have closed meanwhile"
         resolver.close()
 
     asyncio.run(main())
