@@ -1,7 +1,8 @@
 """Open handles of the store's folders.
 
 Each folder is opened from the root, one part of the path at a time, so that no symbolic link inside the store is
-followed for writing. Handles may stay open for the next file in the same folder.
+followed, for writing or reading: whoever can write into the store could lead us to files of ours elsewhere. Handles
+may stay open for the next file in the same folder.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from crawler.errors import StoreError
+from crawler.errors import Misshapen, StoreError
 
 # O_PATH (Linux) gives a handle without opening the folder, which would be a request to the server.
 HANDLE_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # a FIFO left in the store would block forever
 
 
 class DirectoryHandles:
@@ -80,6 +83,21 @@ class DirectoryHandles:
         finally:
             os.close(handle)
 
+    @contextmanager
+    def listed(self, folder: str) -> Iterator[int]:
+        """Open a folder that must exist, to list it."""
+        with self.opened(folder) as handle:
+            listing = os.open(".", LIST_FLAGS, dir_fd=handle)
+        try:
+            yield listing
+        finally:
+            os.close(listing)
+
+    def open_file(self, name: str) -> int:
+        """Open a file for reading, without blocking."""
+        with self.opened(folder_of(name)) as handle:
+            return os.open(leaf_of(name), READ_FLAGS, dir_fd=handle)
+
     def take_kept(self, folder: str) -> int | None:
         """Return a kept handle, which is now the caller's alone to close, or None."""
         with self._lock:
@@ -111,7 +129,8 @@ class DirectoryHandles:
             self._kept.clear()
             self._count = 0
         for handle in handles:
-            os.close(handle)
+            with suppress(OSError):  # nothing was written to it that could be lost
+                os.close(handle)
 
     def open(self, folder: str) -> int:
         """Return a new handle of a folder; only the root itself may be a symbolic link."""
@@ -134,9 +153,9 @@ class DirectoryHandles:
         for part in folder.split("/"):
             path = f"{path}/{part}"
             if os.path.islink(path):
-                raise StoreError(
-                    f"the store cannot be used: {path} is a symbolic link, and files written there could end up "
-                    "anywhere; replace it with a folder"
+                raise Misshapen(
+                    f"the store cannot be used: {path} is a symbolic link, and nothing is read or written through it; "
+                    "replace it with a folder"
                 )
 
     def _make_missing(self, folder: str) -> None:
@@ -166,7 +185,7 @@ class DirectoryHandles:
     def can_open(self, name: str) -> bool:
         """Tell whether a file can be opened."""
         try:
-            os.close(open_nonblocking(self.path(name)))
+            os.close(self.open_file(name))
         except OSError:
             return False
         return True
@@ -191,8 +210,3 @@ def folder_of(name: str) -> str:
 def leaf_of(name: str) -> str:
     """Return a name without its folder."""
     return inside(name).rpartition("/")[2]
-
-
-def open_nonblocking(path: str) -> int:
-    """Open a file for reading without blocking: a FIFO left in the store would block forever."""
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

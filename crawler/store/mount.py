@@ -15,19 +15,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import sync
-from crawler.store.directories import DirectoryHandles, folder_of, leaf_of, open_nonblocking
+from crawler.store.directories import DirectoryHandles, folder_of, leaf_of
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 TOO_MANY = {errno.EMFILE, errno.ENFILE}
 HOPELESS = {errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.EINVAL}
 MISSHAPEN = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
+GONE = {errno.ENOTCONN, errno.EIO, errno.ESTALE, errno.ENODEV, errno.EHOSTDOWN, errno.ESHUTDOWN}  # of a mount
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
@@ -72,6 +72,13 @@ class Files:
         self.directories = DirectoryHandles(self.root)
         # A process may have several clients under one name, and threads that write at the same time.
         self._token, self._numbers = secrets.token_hex(4), count()
+        self.failed_syncs = 0  # after each, what was written since the last good sync is written anew
+        self._disk = sync.Disk(self.root)
+
+    def root_shape(self) -> str | None:
+        """Return what the root is: FOLDER, FILE, or None if it does not exist; an error if the mount is gone."""
+        with self._translated(""):
+            return shape_of(self.root)
 
     def share_mode(self) -> None:
         """Give files that this process writes the permissions of the store's own folder.
@@ -89,7 +96,8 @@ class Files:
 
         def write(handle: int) -> None:
             draft = Draft(name, self._new_name(), data)
-            self._write_new(handle, draft.temporary, data, later)
+            # What replaces a file is on the disk before it does: a record may rest on the old one.
+            self._write_new(handle, draft.temporary, data, later and not self._must_replace(handle, leaf_of(name)))
             try:
                 draft.rename(handle)
             except OSError:
@@ -129,6 +137,10 @@ class Files:
                 return
         with self.directories.open_or_make(folder) as handle:
             act(handle)
+
+    def _must_replace(self, handle: int, name: str) -> bool:
+        """Tell whether a file whose bytes could wait for the next sync has this name."""
+        return self.durable and self._syncs_at_once and _exists(handle, name)
 
     @contextmanager
     def _unless_arrived(self, name: str, data: bytes) -> Iterator[None]:
@@ -186,7 +198,7 @@ class Files:
         return None
 
     def _read(self, name: str) -> bytes:
-        descriptor = open_nonblocking(self.directories.path(name))
+        descriptor = self.directories.open_file(name)
         try:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
@@ -205,23 +217,42 @@ class Files:
     def all_names(self, folder: str) -> list[str]:
         """List a folder with its temporary names."""
         try:
-            return os.listdir(self.directories.path(folder))
+            with self.directories.listed(folder) as handle:
+                return os.listdir(handle)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise self.translate(error, folder) from error
 
+    def each_name(self, folder: str) -> Iterator[str]:
+        """Yield what `names` returns, one name at a time: for folders of which nobody knows how many are in them."""
+        absent = suppress(FileNotFoundError, NotADirectoryError)
+        with self._translated(folder), absent, os.scandir(self.directories.path(folder)) as found:
+            for entry in found:
+                if not entry.name.startswith("."):
+                    yield entry.name
+
     def shapes(self, folder: str) -> dict[str, str]:
         """List a folder with its temporary names, each with its type: FOLDER, LINK or, for all else, FILE."""
         absent = suppress(FileNotFoundError, NotADirectoryError)
-        with self._translated(folder), absent, os.scandir(self.directories.path(folder)) as found:
+        with (
+            self._translated(folder),
+            absent,
+            self.directories.listed(folder) as handle,
+            os.scandir(handle) as found,
+        ):
             return {entry.name: _shape(entry) for entry in found}
         return {}
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
         """List a folder as `names` does, with the size of each file; files that disappear meanwhile are left out."""
         absent = suppress(FileNotFoundError, NotADirectoryError)
-        with self._translated(folder), absent, os.scandir(self.directories.path(folder)) as found:
+        with (
+            self._translated(folder),
+            absent,
+            self.directories.listed(folder) as handle,
+            os.scandir(handle) as found,
+        ):
             for entry in found:
                 if not entry.name.startswith("."):
                     with suppress(FileNotFoundError):
@@ -278,24 +309,28 @@ class Files:
         return max(seen.st_mtime, seen.st_ctime) if seen else 0.0
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file; None if it does not exist."""
+        """Return the size of a file; None if there is none, or a folder in its place."""
         seen = self._seen(name)
-        return seen and seen.st_size
+        return seen.st_size if seen and stat.S_ISREG(seen.st_mode) else None
+
+    def identity(self, name: str) -> tuple[int, int] | None:
+        """Return the inode number and the second of the last change of a file; None if it does not exist."""
+        seen = self._seen(name)
+        return (seen.st_ino, int(seen.st_ctime)) if seen else None
 
     def _seen(self, name: str) -> os.stat_result | None:
+        name = name.rstrip("/")
         with self._translated(name):
             try:
-                return os.stat(self.directories.path(name))
+                with self.directories.opened(folder_of(name)) as handle:
+                    return os.stat(leaf_of(name) or ".", dir_fd=handle, follow_symlinks=False)
             except FileNotFoundError:
                 return None
 
     def is_folder(self, name: str) -> bool:
         """Tell whether a name is a folder, and not a link to one."""
-        with self._translated(name):
-            try:
-                return stat.S_ISDIR(os.lstat(self.directories.path(name)).st_mode)
-            except FileNotFoundError:
-                return False
+        seen = self._seen(name)
+        return seen is not None and stat.S_ISDIR(seen.st_mode)
 
     def move(self, name: str, new: str) -> bool:
         """Move a file or a folder, making the folders above its new name; False if it did not exist."""
@@ -332,22 +367,42 @@ class Files:
     def sync(self, folders: Collection[str], run: Run = map) -> None:
         """Sync the names in these folders to the disk, and the files that were put there with `later`.
 
-        On a local disk one call syncs everything; it also waits for what other programs write there. `run` calls a
-        function for each item, as `map` does, perhaps several at a time.
+        After an error none of what was written since the last good call may be relied on, even if it can be read and
+        the next call succeeds: write it anew (`failed_syncs` has changed). On a local disk one call syncs everything;
+        it also waits for what other programs write there. `run` calls a function for each item, as `map` does, perhaps
+        several at a time. Not for two threads at a time: only one of them would get the error.
         """
-        if not self.durable or not folders:
+        if not self.durable or not (folders or self._disk.is_unsynced):
             return
-        if self._syncs_at_once:
-            with self._translated(""):
-                sync.sync_all(self.root)
-        else:
-            for _ in run(self._sync_folder, folders):
-                pass
+        try:
+            if self._syncs_at_once:
+                with self._translated("", self._translate_sync):
+                    self._disk.sync()
+            else:
+                for _ in run(self._sync_folder, folders):
+                    pass
+        except StoreError:
+            self.failed_syncs += 1
+            self.directories.close_kept()  # the mount may be another one by now
+            raise
 
-    @cached_property
+    def close(self) -> None:
+        """Hold nothing of the mount open any more, until the next write."""
+        self.directories.close_kept()
+        self._disk.close()
+
+    def _translate_sync(self, error: OSError, name: str) -> StoreError:
+        if error.errno != errno.EIO:
+            return self.translate(error, name)
+        return StoreAway(
+            f"the store's disk lost what was written ({self.directories.path(name)}: {error.strerror}); it is written "
+            "again; if this repeats, look into the kernel's log (`dmesg`)"
+        )
+
+    @property
     def _syncs_at_once(self) -> bool:
         with self._translated(""):
-            return sync.one_call_syncs_all(self.root)
+            return self._disk.syncs_at_once()
 
     def has_latency(self) -> bool:
         """Whether each file takes long to write, so that writing several at a time is worth its threads."""
@@ -355,7 +410,7 @@ class Files:
             return not sync.is_local(self.root) or (self.durable and not self._syncs_at_once)
 
     def _sync_folder(self, folder: str) -> None:
-        with self._translated(folder):
+        with self._translated(folder, self._translate_sync):
             try:
                 sync.sync_names(self.directories.path(folder))
             except FileNotFoundError:
@@ -365,10 +420,13 @@ class Files:
     def free(self) -> tuple[int, int]:
         """Return free bytes and free inodes; UNCOUNTED for a file system that does not count them."""
         with self._translated(""):
-            seen = os.statvfs(self.root)
-            free = seen.f_bavail * seen.f_frsize if seen.f_blocks else UNCOUNTED
-            # CephFS says -1: no limit.
-            return free, seen.f_favail if seen.f_files and seen.f_favail >= 0 else UNCOUNTED
+            return self._count_free()
+
+    def _count_free(self) -> tuple[int, int]:
+        seen = os.statvfs(self.root)
+        free = seen.f_bavail * seen.f_frsize if seen.f_blocks else UNCOUNTED
+        # CephFS says -1: no limit.
+        return free, seen.f_favail if seen.f_files and seen.f_favail >= 0 else UNCOUNTED
 
     def has_room(self) -> bool:
         """Tell whether a few more pages fit, by writing as much: nothing else shows that a quota is used up."""
@@ -387,12 +445,14 @@ class Files:
         return True
 
     def _write_new(self, handle: int, name: str, data: bytes, later: bool = False) -> None:
+        is_synced_later = self.durable and later and self._syncs_at_once
+        self._disk.is_unsynced = self._disk.is_unsynced or is_synced_later
         descriptor = os.open(name, NEW_FILE, 0o666, dir_fd=handle)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            if self.durable and not (later and self._syncs_at_once):
+            if self.durable and not is_synced_later:
                 os.fsync(descriptor)
         except OSError:
             _remove(handle, name)
@@ -404,11 +464,11 @@ class Files:
         return f".{self.me}-{self._token}-{next(self._numbers):x}"
 
     @contextmanager
-    def _translated(self, name: str) -> Iterator[None]:
+    def _translated(self, name: str, how: Callable[[OSError, str], StoreError] | None = None) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self.translate(error, name) from error
+            raise (how or self.translate)(error, name) from error
 
     def translate(self, error: OSError, name: str) -> StoreError:
         """Return our error for an OSError, with a message that tells the operator what to do."""
@@ -417,6 +477,8 @@ class Files:
             return DiskFull(f"the store's disk is full ({what}); free space or inodes, or raise the quota")
         if error.errno in TOO_MANY:
             return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --concurrency")
+        if error.errno == errno.ELOOP:
+            what = f"{self.directories.path(name)} is a symbolic link, which is not followed"
         if error.errno in HOPELESS | MISSHAPEN:
             kind = Misshapen if error.errno in MISSHAPEN else StoreError
             return kind(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
@@ -425,9 +487,20 @@ class Files:
     def _is_full(self, error: OSError) -> bool:
         """Tell whether the disk is full: sshfs reports every failure on the server, this one too, as EPERM."""
         if error.errno == errno.EPERM:
-            with suppress(StoreError):
-                return min(self.free()) == 0
+            with suppress(OSError):
+                return min(self._count_free()) == 0
         return error.errno in DISK_FULL
+
+
+def shape_of(path: str | Path) -> str | None:
+    """Return FOLDER or FILE, or None if there is nothing; raise OSError where that cannot be known.
+
+    `Path.exists` says False for a mount that does not respond, or raises, depending on the version of Python.
+    """
+    try:
+        return FOLDER if stat.S_ISDIR(os.stat(path).st_mode) else FILE
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _shape(entry: os.DirEntry[str]) -> str:
@@ -435,6 +508,14 @@ def _shape(entry: os.DirEntry[str]) -> str:
     if entry.is_symlink():
         return LINK
     return FOLDER if entry.is_dir(follow_symlinks=False) else FILE
+
+
+def _exists(handle: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=handle, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _remove(handle: int, name: str) -> None:

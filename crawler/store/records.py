@@ -17,9 +17,12 @@ MAX_DEPTH = 10**9  # links away from a seed: as many digits as a line of a batch
 
 
 def build_record(
-    page: Fetched, reading: Reading | None, depth: int, links: Iterable[str], when: float
+    page: Fetched, reading: Reading | None, depth: int, links: Iterable[str], when: float, html: bytes | None = None
 ) -> dict[str, Any]:
-    """Return the record of a page; a redirect has no reading and no html."""
+    """Return the record of a page, with its `html` as it is stored; a redirect has no reading and no html."""
+    came = hashlib.sha224(page.body).hexdigest() if reading else None
+    # Most pages are stored as they came.
+    stored = {} if html is None else {"html_sha224": came if html == page.body else html_hash(html)}
     return {
         "url": page.url,
         "status": page.status,
@@ -29,13 +32,19 @@ def build_record(
         "charset": reading.charset if reading else None,
         "title": reading.title if reading else None,
         "bytes": len(page.body),
-        "sha224": hashlib.sha224(page.body).hexdigest() if reading else None,
+        "sha224": came,
+        **stored,
         "etag": page.headers.get("etag"),
         "last_modified": page.headers.get("last-modified"),
         "capped": bool(reading and reading.capped),
         "robots": list(reading.robots) if reading else [],
         "links": list(links),
     }
+
+
+def html_hash(html: bytes) -> str:
+    """Return the hash by which `crawler check` knows an html again."""
+    return hashlib.sha224(html).hexdigest()
 
 
 def failure_record(name: str, failure: Failure, attempts: int, depth: int | None, when: float) -> dict[str, Any]:

@@ -10,18 +10,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from random import randrange
 from typing import Any, TypeVar
 
 from crawler import settings as config
 from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageError
 from crawler.settings import Settings
-from crawler.store.mount import Files
+from crawler.store.kept import RESTORE, parse_stored
+from crawler.store.mount import FILE, Files
 from crawler.store.records import from_utc, links_of
 from crawler.web import urls
 
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
 MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does not exist
+MEASURED = 32  # files of a folder whose size is looked up
+REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
+WHOLE = "whole.0"  # an empty file in each shard's folder, made with it: whoever empties the folder removes it too
 FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
 
 
@@ -133,7 +138,9 @@ class Store:
 
     def keys(self, folder: str, host: str) -> list[str]:
         """Return the keys that a host has in `htmls`, `links` or `errs`, sorted, from one listing."""
-        return sorted(filter(KEY.fullmatch, self.files.names(f"{folder}/{host}")))
+        with suppress(Misshapen):  # a link in place of a host's folder: the store's other hosts can be read
+            return sorted(filter(KEY.fullmatch, self.files.names(f"{folder}/{host}")))
+        return []
 
     def read(self, folder: str, host: str, key: str) -> dict[str, Any] | None:
         """Return the record (`links`) or failure record (`errs`) with a key, or None."""
@@ -153,7 +160,7 @@ class Store:
 
     def count_pages(self, host: str) -> int:
         """Return how many pages of a host are stored, from one listing."""
-        return len(self.keys("htmls", host))
+        return sum(1 for name in self.files.each_name(f"htmls/{host}") if KEY.fullmatch(name))
 
     def count_failures(self, host: str) -> int:
         """Return how many failure records a host has, from one listing."""
@@ -161,8 +168,42 @@ class Store:
 
     def disk_use(self, host: str) -> tuple[int, int]:
         """Return how many pages of a host are stored, and the bytes of their files, from one listing."""
-        sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
+        sizes: list[int] = []
+        with suppress(Misshapen):
+            sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
         return len(sizes), sum(sizes)
+
+    def stored_size(self, host: str) -> tuple[int, int]:
+        """Return how many pages of a host are stored, and about how many bytes its pages and records have.
+
+        Some of them are measured, so that a host of millions takes little longer than others.
+        """
+        pages, size = self._measure("htmls", host)
+        return pages, size + self._measure("links", host)[1]
+
+    def _measure(self, folder: str, host: str) -> tuple[int, int]:
+        """Return how many files a host has in a folder, and about how many bytes: a random sample is measured."""
+        count, some = 0, list[str]()
+        for count, key in enumerate(filter(KEY.fullmatch, self.files.each_name(f"{folder}/{host}")), 1):
+            if count <= MEASURED:
+                some.append(key)
+            elif (place := randrange(count)) < MEASURED:
+                some[place] = key
+        measured = sum(self._size(f"{folder}/{host}/{key}") for key in some)
+        return count, measured * count // max(len(some), 1)
+
+    def _size(self, name: str) -> int:
+        """Return the bytes of a file; 0 for what is none, such as a link to itself."""
+        try:
+            return self.files.size(name) or 0
+        except StoreAway:
+            raise
+        except StoreError:
+            return 0
+
+    def requested_hosts(self) -> set[str]:
+        """Return the hosts that were requested: they have left something."""
+        return {host for folder in REQUESTED for host in filter(urls.is_host, self.files.names(folder))}
 
     def done(self, host: str) -> set[str]:
         """Return the keys of a host's records and failure records, from two listings."""
@@ -187,10 +228,11 @@ class Store:
     # ---- robots and seeds
 
     def robots(self, host: str) -> Robots | None:
-        """Return a host's robots.txt as it was last read, or None."""
-        head, _, body = (self._get(f"robots/{host}") or b"").partition(b"\n")
+        """Return a host's robots.txt as it was last read; None if there is none, or the disk has lost a part of it."""
+        data = self._get(f"robots/{host}") or b""
+        head, _, body = data.partition(b"\n")
         found = re.fullmatch(rb"# read (\S+) status (\d+)", head)
-        return Robots(from_utc(found[1].decode()), int(found[2]), body) if found else None
+        return Robots(from_utc(found[1].decode()), int(found[2]), body) if found and b"\0" not in data else None
 
     def seeds(self, known: Iterable[str] = ()) -> Iterator[tuple[str, list[str]]]:
         """Yield each file of seeds and its URLs, leaving out the files already known."""
@@ -205,11 +247,14 @@ class Store:
         where = str(self.root / "crawl.yaml")
         data = self.files.get("crawl.yaml")
         if data is None:
-            raise StoreError(f"{where} is missing; put it back, or remove README and run with all settings again")
-        settings = Settings(**config.parse(data.decode("utf-8", "replace"), where))
+            raise StoreError(f"{where} is missing; {RESTORE}")
+        settings = Settings(**parse_stored(data, where))
         made = self._read_format()
+        if "shards" not in made:
+            raise StoreError(f"{self.root}/README cannot be read or has no settings; is the mount still there?")
+        defaults = fixed_settings(Settings())  # of settings that are newer than the store
         for name, value in fixed_settings(settings).items():
-            if made.get(name) != value:
+            if made.get(name, defaults[name]) != value:
                 raise UsageError(
                     f"{where}: {name} cannot change once the store is made; "
                     f"put back what {self.root}/README says ({made.get(name)})"
@@ -278,10 +323,10 @@ def open_store(root: Path, files: Files | None = None) -> Store:
 
 def check_store(store: Opened) -> Opened:
     """Return a store, or raise an error that says what is there instead."""
-    root = store.root
-    if root.exists() and not root.is_dir():
+    root, shape = store.root, store.files.root_shape()
+    if shape == FILE:
         raise StoreError(f"{root} is a file, not a folder; give the store's folder")
-    if not root.exists():
+    if shape is None:
         raise StoreError(f"{root} does not exist; is the mount there? `crawler run {root} URL` makes a new store")
     if not store.exists():
         raise StoreError(f"{root} is not a store (it has no README of ours); `crawler run {root} URL` makes one")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from crawler.store.mountinfo import read_mounts
 
 # syncfs(2), and the file systems on which it is enough: on a network mount it does not reach the server's disk.
 SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LOCAL = SYNCED_AS_ONE | {"ext2", "btrfs", "zfs", "bcachefs", "overlay", "tmpfs"}
 
 
@@ -32,12 +35,62 @@ def _kind(root: str) -> str:
     return next((mount.kind for mount in read_mounts() if mount.device == number), "")
 
 
-def sync_all(root: str) -> None:
-    """Sync the whole file system of a folder."""
-    with _opened(root) as handle:
-        if SYNC is not None and SYNC(handle):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+class Disk:
+    """The file system of a folder: whether one call syncs all of it, and that call.
+
+    The kernel reports a write that failed once to each descriptor that was open then. So one descriptor is held from
+    before the first write, in each process: with a new one for each call, who calls second would not hear of the loss.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._handle: int | None = None
+        self._closing: Callable[[], object] = lambda: None
+        self._at_once: bool | None = None  # not known yet
+        self._opening = threading.Lock()
+        self.is_unsynced = False  # whether files were written that wait for the next sync
+
+    def syncs_at_once(self) -> bool:
+        """Whether one call syncs all that is written there from now on."""
+        with self._opening:
+            if self._at_once is None:
+                at_once = one_call_syncs_all(self._root)
+                if at_once:
+                    self._handle = os.open(self._root, FOLDER_FLAGS)
+                    self._closing = weakref.finalize(self, _close, self._handle)
+                self._at_once = at_once
+            return self._at_once
+
+    def sync(self) -> None:
+        """Sync everything; after an OSError all that was written since the last good call must be written anew."""
+        handle = self._handle
+        if handle is None:
+            return
+        self.is_unsynced = False  # before: another thread may write meanwhile
+        try:
+            if SYNC is not None and SYNC(handle):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
+            self._check_mount(handle)
+        except OSError:
+            self.is_unsynced = True
+            raise
+
+    def _check_mount(self, handle: int) -> None:
+        """Raise an error if another file system is mounted there by now: the next write finds out which."""
+        if os.fstat(handle).st_dev != os.stat(self._root).st_dev:
+            self.close()
+            raise OSError(errno.ESTALE, "another file system is mounted there by now")
+
+    def close(self) -> None:
+        """Hold no descriptor any more, until the next write."""
+        self._handle = self._at_once = None
+        self._closing()
+
+
+def _close(handle: int) -> None:
+    with suppress(OSError):
+        os.close(handle)
 
 
 def sync_names(folder: str) -> None:
@@ -52,7 +105,7 @@ def sync_names(folder: str) -> None:
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = os.open(folder, FOLDER_FLAGS)
     try:
         yield handle
     finally:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from crawler import settings as config
-from crawler.errors import Busy
+from crawler.errors import StoreError
 from crawler.settings import Settings
+from crawler.store import kept
+from crawler.store.lock import Show, StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import failure_record, to_json, utc
-from crawler.store.store import FOLDERS, FORMAT, Robots, Store, check_store, fixed_settings, path_of, shard_name
+from crawler.store.store import (
+    FOLDERS,
+    FORMAT,
+    KEY,
+    REQUESTED,
+    WHOLE,
+    Robots,
+    Store,
+    check_store,
+    fixed_settings,
+    path_of,
+    shard_name,
+)
 from crawler.web import urls
 from crawler.web.page import Failure
 
-if TYPE_CHECKING:
-    from filelock import SoftFileLock
-
-LOCK = ".lock"  # exists while one machine makes, repairs or rehydrates the store
-REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
+REPLACEMENT = "\ufffd".encode()  # in place of a NUL
+PART = 2000  # names of a long listing that are read at once
 NOT_HANDED_OVER = ".new"  # ends the name of a file of seeds until batches hold all of them
+Item = TypeVar("Item")
 README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
 page as UTF-8 text, links/<host>/<key> its record as JSON, errs/<host>/<key> why a URL has no page; the key is the
@@ -34,6 +46,30 @@ works on them, robots/ each host's robots.txt, seeds/ the URLs that the crawl wa
 `crawler status` shows its progress; `crawler run` on any machine that mounts this folder resumes it.
 
 """
+
+
+class Parts(Generic[Item]):
+    """What may be millions, some at a time, so that nobody waits or needs memory for all of it; blocks.
+
+    After an error of the mount it begins again: what was given comes a second time.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Item]]) -> None:
+        self._read = read
+        self._rest: Iterator[Item] | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        while part := self.next():
+            yield from part
+
+    def next(self) -> list[Item]:
+        """Return the next part; an empty one after the last."""
+        self._rest = self._read() if self._rest is None else self._rest
+        try:
+            return list(islice(self._rest, PART))
+        except StoreError:
+            self._rest = None
+            raise
 
 
 class StoreWriter(Store):
@@ -59,7 +95,8 @@ class StoreWriter(Store):
     def put_robots(self, host: str, robots: Robots) -> None:
         """Write a host's robots.txt after a comment line that says when it was read."""
         head = f"# read {utc(robots.read)} status {robots.status}\n"
-        self.files.put(f"robots/{host}", head.encode() + robots.body, later=True)
+        body = robots.body.replace(b"\0", REPLACEMENT)  # a NUL shows that the disk lost a part of it
+        self.files.put(f"robots/{host}", head.encode() + body, later=True)
 
     def drop_robots(self, host: str) -> bool:
         """Remove a host's robots.txt, so that it is requested again; False if there is none."""
@@ -67,30 +104,48 @@ class StoreWriter(Store):
 
     def add_seeds(self, seeds: Iterable[str], name: str) -> None:
         """Write a file of seeds: they set the scope, and the frontier can be made again from them."""
-        self.files.put(f"seeds/{name}", "".join(f"{seed}\n" for seed in seeds).encode())
+        data = "".join(f"{seed}\n" for seed in seeds).encode()
+        self.files.put(f"seeds/{name}", data)
+        kept.keep_seeds(self.files, name.removesuffix(NOT_HANDED_OVER), data)
 
     def seeds_are_handed_over(self, name: str) -> None:
         """Rename a file of seeds, now that batches hold all of them."""
         self.files.claim(f"seeds/{name}", f"seeds/{name.removesuffix(NOT_HANDED_OVER)}")
 
+    def keep_settings(self, settings: Settings) -> None:
+        """Keep settings and seeds where a copy of htmls/, links/ and errs/ takes them along."""
+        kept.keep(self.files, settings, {name.removesuffix(NOT_HANDED_OVER) for name in self.files.names("seeds")})
+
     # ---- from fresh listings, which a client gets by writing
 
-    def past(self) -> Iterator[tuple[str, int]]:
-        """Yield each host that was requested before and, as bits, in which folders of REQUESTED it is."""
+    def past(self, is_wanted: Callable[[str], bool] = lambda host: True) -> Parts[tuple[str, int]]:
+        """Return the wanted ones of all hosts that were requested and, as bits, in which folders of REQUESTED each is.
+
+        One that is in several of them is there several times.
+        """
+        return Parts(lambda: self._past(is_wanted))
+
+    def _past(self, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
         for bit, folder in enumerate(REQUESTED):
             self.files.freshen(folder)
-            for host in filter(urls.is_host, self.files.names(folder)):
-                yield host, 1 << bit
+            for host in self.files.each_name(folder):
+                if urls.is_host(host) and is_wanted(host):
+                    yield host, 1 << bit
 
-    def done_by_others(self, host: str, past: int) -> set[str] | None:
-        """Return `done` from fresh listings of the folders in the host's `past`; None if one cannot be seen yet.
+    def done_by_others(self, host: str, past: int) -> Parts[str] | None:
+        """Return the keys in `done` from fresh listings of the folders in the host's `past`; they may be millions.
 
-        A client may cache for many seconds that a folder does not exist, because it did not when it first looked.
+        None if a folder cannot be seen yet: a client may cache for many seconds that it does not exist, because it did
+        not when it first looked.
         """
         for bit, folder in enumerate(("links", "errs")):
             if past & 1 << bit and not self.files.freshen(f"{folder}/{host}") and host in self.files.names(folder):
                 return None
-        return self.done(host) if past else set()
+        folders = ("links", "errs") if past else ()
+        return Parts(lambda: (key for it in folders for key in self._each_key(it, host)))
+
+    def _each_key(self, folder: str, host: str) -> Iterator[str]:
+        return (name for name in self.files.each_name(f"{folder}/{host}") if KEY.fullmatch(name))
 
     def is_made(self) -> bool:
         """Tell whether a complete store is here, for one who is about to make it: right on every mount."""
@@ -99,55 +154,44 @@ class StoreWriter(Store):
 
     # ---- making a store
 
-    def make(self, settings: Settings, mark: str | None = None) -> None:
-        """Make a store around the pages that the folder may hold; the file `mark` is made before the store counts."""
+    def make(self, settings: Settings, mark: str | None = None, check: Callable[[], object] = lambda: None) -> None:
+        """Make a store around the pages that the folder may hold; the file `mark` is made before the store counts.
+
+        `check` raises an error if another machine makes it meanwhile, because this one hung.
+        """
         self.files.put("crawl.yaml", config.render(settings).encode())
         for folder in FOLDERS:
             self.files.make(folder)
         for number in range(settings.shards):
             self.files.make(f"frontier/{shard_name(number)}")
+            self.files.create(f"frontier/{shard_name(number)}/{WHOLE}")
         present = {name.partition("@")[0] for name in self.files.names("shards")}
         for number in range(settings.shards):
             if shard_name(number) not in present:
                 self.files.create(f"shards/{shard_name(number)}@free")
         if mark:
             self.files.create(mark)
+        check()
         facts = {"format": FORMAT, "spelling": urls.NORMALIZATION, **fixed_settings(settings)}
         self.files.put("README", (README + "".join(f"{key}: {value}\n" for key, value in facts.items())).encode())
 
     @contextmanager
-    def alone(self, what: str, seconds: float = 60) -> Iterator[None]:
-        """Hold a lock while one machine does something short; not for ownership of shards."""
-        from filelock import SoftFileLock, Timeout  # here: it loads slowly, and most runs need no lock
-
-        lock = SoftFileLock(self.root / LOCK)
-        try:
-            _acquire(lock, time.monotonic() + seconds)
-        except Timeout as error:
-            raise Busy(f"another machine is {what}; if none is, remove {lock.lock_file} and run again") from error
-        except OSError as error:
-            raise self.files.translate(error, LOCK) from error
-        try:
-            yield
-        finally:
-            lock.release()
+    def alone(
+        self,
+        what: str,
+        settings: Settings,
+        show: Show = lambda _: None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[StoreLock]:
+        """Hold the store's lock while one machine does something short; not for ownership of shards."""
+        lock = StoreLock(self.files, settings.heartbeat, settings.dead_after)
+        with lock.held(what, show, is_stopped):
+            yield lock
 
 
 def encode(text: str) -> bytes:
     """Return a page's text as it is stored: UTF-8 without NULs, which make grep see a binary file."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace")
-
-
-def _acquire(lock: SoftFileLock, limit: float) -> None:
-    """Acquire a lock; sshfs says EPERM to all but one of those who create a name at the same moment."""
-    while True:
-        try:
-            lock.acquire(timeout=max(limit - time.monotonic(), 0.0))
-            return
-        except PermissionError as error:
-            if error.errno != errno.EPERM or time.monotonic() > limit:
-                raise
-            time.sleep(0.1)
+    return text.replace("\0", REPLACEMENT.decode()).encode("utf-8", "replace")
 
 
 def open_to_write(root: Path) -> StoreWriter:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
+from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import mount as files_module
 from crawler.store.mount import Files
 
@@ -302,8 +302,44 @@ def test_nothing_is_written_through_a_symlink_at_any_level(
     before = everything(tmp_path)
     with pytest.raises(StoreError, match=rf"{root}/{link} is a symbolic link") as caught:
         WRITES[write](files(root), folder)
-    assert type(caught.value) is StoreError, "it is not waited for"
+    assert not isinstance(caught.value, StoreAway), "it is not waited for"
     assert everything(tmp_path) == before
+
+
+READS = {
+    "get": lambda files: files.get("htmls/a.example/key"),
+    "names": lambda files: files.names("htmls/a.example"),
+    "shapes": lambda files: files.shapes("htmls/a.example"),
+    "sizes": lambda files: list(files.sizes("htmls/a.example")),
+    "size": lambda files: files.size("htmls/a.example/key"),
+    "changed": lambda files: files.changed("htmls/a.example/"),
+    "is_folder": lambda files: files.is_folder("htmls/a.example/key"),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("link", ["htmls", "htmls/a.example"])
+def test_nothing_is_read_through_a_symlink_in_place_of_a_folder(tmp_path: Path, read: str, link: str) -> None:
+    root, outside = made(tmp_path / "store"), tmp_path / "outside"
+    (outside / "a.example").mkdir(parents=True)
+    for folder in (outside, outside / "a.example"):
+        (folder / "key").write_text("private")
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(outside)
+    if read == "changed" and link != "htmls":
+        assert READS[read](files(root)) == os.lstat(root / link).st_mtime, "of the link itself"
+        return
+    with pytest.raises(Misshapen, match=rf"{root}/{link} is a symbolic link"):
+        READS[read](files(root))
+
+
+def test_a_symlink_in_place_of_a_file_is_not_read(tmp_path: Path) -> None:
+    root = made(tmp_path / "store")
+    (tmp_path / "outside").write_text("private")
+    (root / "page").symlink_to(tmp_path / "outside")
+    with pytest.raises(Misshapen, match=rf"{root}/page is a symbolic link"):
+        files(root).get("page")
+    assert files(root).size("page") is None
 
 
 def test_the_root_of_a_store_may_be_a_symlink(tmp_path: Path) -> None:
@@ -554,10 +590,10 @@ def test_a_stale_handle_is_opened_again_from_the_top(tmp_path: Path, monkeypatch
 
     real = os.open
 
-    def open_stale_once(path: str, flags: int) -> int:
+    def open_stale_once(path: str, flags: int, dir_fd: int | None = None) -> int:
         if failures:
             raise failures.pop()
-        return real(path, flags)
+        return real(path, flags, dir_fd=dir_fd)
 
     monkeypatch.setattr(files_module.os, "open", open_stale_once)
     assert files(tmp_path).get("page") == b"fresh"

@@ -1,0 +1,253 @@
+"""Faults of the store's disk, one call at a time: whole crawls in simulated time over an `os` that fails when told.
+
+What a sync that fails was to bring to the disk is overwritten with NULs, as a kernel may do it: reading it again from
+memory would prove nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+import pytest
+
+from crawler.commands import main
+from crawler.commands import run as run_command
+from crawler.crawl import machine
+from crawler.crawl.logs import log
+from crawler.crawl.worker.ending import STOPPED
+from crawler.crawl.worker.worker import Worker
+from crawler.store import directories, local_disk, mount, store, sync
+from crawler.store.mount import Files
+from crawler.store.writer import StoreWriter
+from crawler.web.page import Failure, Fetched
+from lab.loops import inline
+from lab.simulation import LoopHeartbeat, Simulation
+from lab.workers import Web
+
+DOORS = ("open", "close", "read", "write", "fsync", "rename", "unlink", "mkdir", "mknod", "stat", "fstat")
+DOORS += ("listdir", "scandir", "statvfs", "syncfs")
+DONE_ALL_THE_SAME = {"rename", "unlink", "mkdir", "close"}  # a reply that is lost comes after the deed
+STOP_AFTER = 120.0  # simulated seconds until an operator stops a crawl that cannot go on
+
+
+@dataclass
+class FaultyOs:
+    """`os` as three modules of the store see it: from the `first` call on, some calls fail with this error."""
+
+    first: int = 0  # the number of the call; 0 for none
+    code: int = errno.EIO
+    seconds: float = 0.0  # for how long calls fail; 0.0 for this one alone
+    at_once: bool = True  # whether one call syncs all
+    afterwards: bool = False  # whether a rename that fails has been done
+    now: Callable[[], float] = lambda: 0.0
+    calls: list[str] = field(default_factory=list)
+    _since: float | None = None
+    _unsynced: dict[tuple[int, int], int] = field(default_factory=dict)  # inode -> a descriptor of our own
+
+    def __getattr__(self, name: str) -> Any:
+        return self._door(name) if name in DOORS else getattr(os, name)
+
+    def _door(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            act = getattr(self, f"_{name}", None) or getattr(os, name)
+            if not self._fails():
+                return act(*args, **kwargs)
+            if name in ("fsync", "syncfs"):
+                self._lose(*args if name == "fsync" else ())
+            elif name == "close" or (self.afterwards and name in DONE_ALL_THE_SAME):
+                act(*args, **kwargs)
+            raise OSError(self.code, os.strerror(self.code), *filter(lambda arg: isinstance(arg, str), args[:1]))
+
+        return call
+
+    def _fails(self) -> bool:
+        if not self.first or len(self.calls) < self.first:
+            return False
+        if self._since is None:
+            self._since = self.now()
+            return True
+        return self.now() < self._since + self.seconds
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it came to that."""
+        return self._since is not None
+
+    # ---- a disk that forgets
+
+    def _open(self, path: str, flags: int, *args: Any, **kwargs: Any) -> int:
+        descriptor = os.open(path, flags, *args, **kwargs)
+        if flags & os.O_CREAT:
+            seen = os.fstat(descriptor)
+            self._unsynced[seen.st_dev, seen.st_ino] = os.dup(descriptor)
+        return descriptor
+
+    def _fsync(self, descriptor: int) -> None:
+        seen = os.fstat(descriptor)
+        ours = self._unsynced.pop((seen.st_dev, seen.st_ino), None)
+        if ours is not None:
+            os.close(ours)
+
+    def _syncfs(self, *_: int) -> None:
+        for ours in self._unsynced.values():
+            os.close(ours)
+        self._unsynced.clear()
+
+    def _lose(self, *descriptors: int) -> None:
+        """Overwrite what waits for a sync: of these files, or of all."""
+        wanted = [(os.fstat(it).st_dev, os.fstat(it).st_ino) for it in descriptors]
+        for inode in wanted or list(self._unsynced):
+            ours = self._unsynced.pop(inode, None)
+            if ours is not None:
+                os.pwrite(ours, bytes(os.fstat(ours).st_size), 0)
+                os.close(ours)
+
+    def sync_all(self, handle: int) -> int:
+        """Stand for syncfs(2)."""
+        try:
+            self._door("syncfs")(handle)
+        except OSError as error:
+            ctypes.set_errno(error.errno or errno.EIO)
+            return -1
+        return 0
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Have the modules of the store use it."""
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (mount, directories, sync):
+                patch.setattr(module, "os", self)
+            patch.setattr(sync, "SYNC", self.sync_all)
+            patch.setattr(sync, "one_call_syncs_all", lambda root: self.at_once)
+            try:
+                yield
+            finally:
+                self._syncfs()
+
+
+HOST, OTHER = "http://a.example", "http://b.example"
+HTML = {"content-type": "text/html"}
+
+
+class SmallWeb:
+    """A tree with a redirect, a failure, a page that fails once, a robots.txt with a sitemap, and a second host."""
+
+    pages: ClassVar = {
+        f"{HOST}/": ["/1", "/moved", "/flaky", f"{OTHER}/"],
+        f"{HOST}/1": ["/2", "/missing"],
+        f"{HOST}/2": [],
+        f"{HOST}/target": ["/leaf"],
+        f"{HOST}/leaf": [],
+        f"{HOST}/flaky": ["/behind"],
+        f"{HOST}/behind": [],
+        f"{HOST}/listed": [],
+        f"{OTHER}/": ["/1"],
+        f"{OTHER}/1": [],
+    }
+    others: ClassVar = {
+        f"{HOST}/moved": Fetched(f"{HOST}/moved", 302, {"location": "/target"}),
+        f"{HOST}/robots.txt": Fetched(f"{HOST}/robots.txt", 200, {}, f"Sitemap: {HOST}/sitemap.xml\n".encode()),
+        f"{HOST}/sitemap.xml": Fetched(
+            f"{HOST}/sitemap.xml", 200, {}, f"<urlset><url><loc>{HOST}/listed</loc></url></urlset>".encode()
+        ),
+    }
+    records: ClassVar = {*pages, f"{HOST}/moved", f"{HOST}/sitemap.xml#sitemap"}
+    failures: ClassVar = {f"{HOST}/missing"}
+
+    def __init__(self) -> None:
+        self.requested: list[str] = []
+
+    async def get(self, url: str, **_: Any) -> Fetched | Failure:
+        """Answer a request."""
+        self.requested.append(url)
+        if url == f"{HOST}/flaky" and self.requested.count(url) == 1:
+            return Failure(url, "http-503")
+        if url in self.pages:
+            return Fetched(url, 200, HTML, self.html(url))
+        return self.others.get(url) or Failure(url, "http-404")
+
+    def html(self, url: str) -> bytes:
+        """The page at a URL."""
+        return f"<title>{url}</title>{''.join(f'<a href={link}>x</a>' for link in self.pages[url])}".encode()
+
+
+class SimulatedMachine(machine.Machine):
+    """A machine with one worker, in this process and in simulated time."""
+
+    web: SmallWeb
+    disk: FaultyOs
+
+    def run(self) -> int:
+        """Run to the end and return the exit code."""
+        simulation = Simulation()
+        started = simulation.clock.monotonic()
+        self.disk.now = lambda: simulation.clock.monotonic() - started
+        try:
+            self._run_worker(simulation)
+        finally:
+            simulation.close()
+        if self._error:
+            raise self._error
+        return self._exit_code()
+
+    def _run_worker(self, simulation: Simulation) -> None:
+        root = self.plan.root
+        machine._scoreboard = self.scoreboard
+        files = Files(root, secrets.token_hex(4), self.settings.durable)
+        try:
+            machine.retry_until_store_answers(files.share_mode)
+        except machine.CrawlerError as error:
+            self._error = error
+            return
+        worker = Worker(
+            StoreWriter(root, files),
+            self.settings,
+            Web(self.web.get),
+            self.scoreboard,
+            0,
+            self.id,
+            inline,
+            clock=simulation.clock,
+            random=Random(1),
+        )
+        worker.heartbeat = LoopHeartbeat(worker)  # type: ignore[assignment]
+        simulation.loop.call_later(STOP_AFTER, self.scoreboard.drain)
+        with local_disk.named():
+            simulation.run(worker.run())
+        worker.shards.local_lock.release()
+        files.close()
+        self._error = worker.ending.error
+        self._outcomes[worker.ending.outcome or STOPPED] += 1
+
+
+def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None) -> int:
+    """`crawler run` in this process, over this disk; the exit code."""
+    with pytest.MonkeyPatch.context() as patch, disk.installed():
+        made = type("Made", (SimulatedMachine,), {"web": web or SmallWeb(), "disk": disk})
+        sleeps = iter(range(20))
+
+        def sleep(seconds: float) -> None:
+            """Nobody sleeps in simulated time, or for ever: the operator stops who waits for long."""
+            if next(sleeps, None) is None and machine._scoreboard:
+                machine._scoreboard.drain()
+
+        patch.setattr(run_command, "Machine", made)
+        patch.setattr(machine, "_scoreboard", None)
+        patch.setattr(machine.time, "sleep", sleep)
+        patch.setattr(store, "MISSING_CACHED", 0.1)
+        patch.setattr(tempfile, "tempdir", str(root.parent))
+        log.setLevel(logging.WARNING)
+        settings = ["-s", "shards=2", "-w", "0.1", "-s", "retry_delay=1s", "-s", "min_free=0", "-s", "min_inodes=0"]
+        return main.run(["run", str(root), f"{HOST}/", "--scope", "any", "-q", "-j", "1", "-t", "4", *settings])
