@@ -17,8 +17,10 @@ from contextlib import suppress
 
 from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull, StoreError
-from crawler.fleet.heartbeats import END, ENDED, SILENT, Watch, heartbeats, read_counters
-from crawler.fleet.members import MACHINE, Facts, Members, announced, look
+from crawler.fleet.budgets import BUDGET, Budget
+from crawler.fleet.heartbeats import ALIVE, END, ENDED, SILENT, Watch, heartbeats, read_counters
+from crawler.fleet.local_lock import LocalLock
+from crawler.fleet.members import MACHINE, STARTING, Facts, Members, announced, look
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
@@ -29,6 +31,7 @@ PAUSE = "pause"
 STOP = ".stop"
 ABANDONED = 3600.0  # seconds after which orders and announcements of a machine without a heartbeat are removed
 SHOW_EVERY = 10.0  # seconds between messages while we wait
+START_WAIT = 10.0  # seconds that we wait for the first heartbeat of a machine
 MACHINES_NAMED = 8  # one by one
 
 Show = Callable[[str], object]
@@ -66,23 +69,33 @@ def _at_work(store: Store) -> int:
 
 
 def withdraw(files: Files, machine: str) -> None:
-    """Remove the announcement of a machine that has ended, and an order to it."""
+    """Remove the announcement and the budget of a machine that has ended, and an order to it."""
     with suppress(StoreError):  # then a later run removes them
         files.drop(f"workers/{machine}{MACHINE}")
         files.drop(f"workers/{machine}{STOP}")
+        for name in files.names("workers"):
+            if name.startswith(machine + BUDGET):
+                files.drop(f"workers/{name}")
 
 
 def sweep(files: Files) -> None:
-    """Remove announcements of and orders to machines that died, an hour later (one that hung might have resumed)."""
-    names = [name for name in files.names("workers") if name.endswith((MACHINE, STOP))]
+    """Remove announcements of and orders to machines that died, an hour later (one that hung might have resumed).
+
+    Those that died on this computer are known by their locks, and go at once.
+    """
+    names = [name for name in files.names("workers") if name.endswith((MACHINE, STOP)) or Budget.of(name)]
     clock = files.clock("workers") if names else 0.0
-    old = [name for name in names if clock - (files.written(f"workers/{name}") or clock) > ABANDONED]
+    dead = {id for id in announced(files) if LocalLock.died_here(id)[0]}
+    old = {name for name in names if clock - (files.written(f"workers/{name}") or clock) > ABANDONED}
+    old |= {name for name in names if name.partition(".")[0] in dead}
     if not old:
         return
     busy = {found.get("machine") for found in read_counters(files) if found["heartbeat"].mark != END}
     for name in old:
         if name.partition(".")[0] not in busy:
             files.drop(f"workers/{name}")
+    for id in dead - busy:
+        LocalLock.remove(id)
 
 
 def stop(store: Store, show: Show, clock: Clock = SYSTEM) -> bool:
@@ -138,6 +151,8 @@ class _StopWait:
         self.watch = Watch(settings.dead_after, settings.heartbeat)
         self.limit = settings.dead_after + settings.timeout + SHOW_EVERY  # a request may take its timeout
         self._pause = min(0.5, settings.heartbeat)
+        self._began = clock.monotonic()
+        self._counters: dict[str, Facts] = {}  # that were read
         self._workers = {
             machine["id"]: {worker["id"] for worker in members.workers if worker["machine"] == machine["id"]}
             for machine in machines
@@ -162,10 +177,26 @@ class _StopWait:
             self.files.freshen("workers")
         names = set(self.files.names("workers"))
         self.watch.look(heartbeats(names), self._clock.monotonic())
+        self._find_started()
         for machine in [machine for machine in self.machines if self._is_gone(machine["id"], names)]:
             self.machines.remove(machine)
             self.files.drop(f"workers/{machine['id']}{STOP}")  # it may have ended before it saw the order
         return any(machine["state"] != SILENT for machine in self.machines)
+
+    def _find_started(self) -> None:
+        """Find the workers of machines that had none yet; one that shows none for a while was killed before it could.
+
+        If it is only slow (it may rehydrate the store), it finds the order when it starts, and stops.
+        """
+        starting = {machine["id"]: machine for machine in self.machines if machine["state"] == STARTING}
+        for found in read_counters(self.files, self._counters) if starting else ():
+            machine = starting.pop(str(found.get("machine")), None)
+            if machine:
+                machine["state"] = ALIVE
+                self._workers[machine["id"]].add(found["heartbeat"].id)
+        if self._clock.monotonic() - self._began > START_WAIT:
+            for machine in starting.values():
+                machine["state"] = SILENT
 
     def _is_gone(self, id: str, names: set[str]) -> bool:
         """Tell whether a machine has ended; set the state of one that has fallen silent."""

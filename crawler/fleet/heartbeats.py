@@ -18,6 +18,7 @@ from crawler.store.mount import Files
 
 END = "end"
 ALL = ".all"
+LATER = ".later"
 ALIVE, SILENT, ENDED = "alive", "silent", "ended"
 
 Check = Callable[[Any], bool]
@@ -27,7 +28,8 @@ Check = Callable[[Any], bool]
 class Heartbeat:
     """The name of a worker's file: `id@n` is busy, `id@n.k` idle after k arrivals, `id@n.end` ended or dead.
 
-    `id@n.k.all` is idle, and has read all its inboxes since its last beat.
+    `id@n.k.all` is idle, and has read all its inboxes since its last beat. With `.later` before that it has URLs, but
+    none that is due within the hour.
     """
 
     id: str
@@ -49,7 +51,7 @@ class Heartbeat:
     @property
     def idle(self) -> bool:
         """Whether the worker had nothing to do at this beat."""
-        return self.mark.removesuffix(ALL).isdigit()
+        return self.mark.removesuffix(ALL).removesuffix(LATER).isdigit()
 
 
 def heartbeats(names: Iterable[str]) -> list[Heartbeat]:
@@ -189,8 +191,9 @@ def _rows_of(*kinds: Check) -> Check:
 NUMBERS = ("pid", "pages", "waiting", "in_flight", "hosts", "shards", "rate")
 CHECKS: dict[str, Check] = {
     **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "skipped"), _is_number),
-    **dict.fromkeys(("reasons", "traps", "waiting_for"), _dict_of(_is_number)),
+    **dict.fromkeys(("reasons", "traps", "limits", "waiting_for"), _dict_of(_is_number)),
     "blocked": _dict_of(_is_text),
+    "next_due": _is_text,
     "busiest": _rows_of(_is_text, _is_number),
     "slowest": _rows_of(_is_text, _is_number, _is_number, _is_number),
     "minutes": _rows_of(_is_number, _is_number),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import threading
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from crawler.store.records import to_json
+
+DEALT_WITH = ".dealt"  # beside the lock of a dead worker: its supervisor knows which page to blame
 
 
 @cache
@@ -23,6 +26,8 @@ def boot() -> str:
 
 class LocalLock:
     """A lock that ends with its worker, and the worker's last counters, in the machine's temporary folder.
+
+    A supervisor has one, too, by the machine's id.
 
     After a crash the same machine need not wait for `dead_after`, and the counts are complete. It says nothing about
     workers on other machines; those are watched by their heartbeats.
@@ -52,23 +57,53 @@ class LocalLock:
 
     @classmethod
     def died_here(cls, id: str) -> tuple[bool, bytes | None]:
-        """Return whether a worker ran on this machine and is gone, and its last counters."""
-        from filelock import FileLock, Timeout
+        """Return whether a worker ran on this machine and is gone, and its last counters.
 
+        Not while its supervisor finds out which page to blame: the heir would be the next to read it.
+        """
         path = cls._of(id)
         try:
             note = path.with_suffix(".json").read_bytes() if path.with_suffix(".json").exists() else None
             if not path.exists():  # it ended, if its counters say so; or somebody has cleaned up
                 return note is not None and b'"ended": true' in note, note
-            with FileLock(path, timeout=0):
-                return True, note
-        except (Timeout, OSError):
+            if cls._is_locked(path) or cls._is_investigated(path, note):
+                return False, None
+            return True, note
+        except OSError:
             return False, None
+
+    @classmethod
+    def allow_heirs(cls, id: str) -> None:
+        """Say that the death of a worker was dealt with; its supervisor calls it."""
+        with suppress(OSError):
+            if id and cls._of(id).exists():
+                cls._of(id).with_suffix(DEALT_WITH).touch()
+
+    @classmethod
+    def _is_investigated(cls, path: Path, note: bytes | None) -> bool:
+        """Tell whether a dead worker's supervisor is alive and has not dealt with the death yet."""
+        machine = ""
+        with suppress(ValueError, TypeError, AttributeError):
+            machine = str(json.loads(note or b"{}").get("machine", ""))
+        supervisor = cls._of(machine) if machine.isalnum() else None
+        if supervisor is None or not supervisor.exists() or not cls._is_locked(supervisor):
+            return False
+        return not path.with_suffix(DEALT_WITH).exists()
+
+    @staticmethod
+    def _is_locked(path: Path) -> bool:
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(path, timeout=0):
+                return False
+        except Timeout:
+            return True
 
     @classmethod
     def remove(cls, id: str) -> None:
         """Remove the files of a worker that is gone."""
-        for suffix in (".lock", ".json", ".new"):
+        for suffix in (".lock", ".json", ".new", DEALT_WITH):
             cls._of(id).with_suffix(suffix).unlink(missing_ok=True)
 
     @staticmethod

@@ -28,6 +28,7 @@ from crawler.fleet.heartbeats import (
     read_counters,
     state_of,
 )
+from crawler.fleet.local_lock import LocalLock
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
@@ -197,7 +198,10 @@ def _machine(id: str, workers: list[Facts]) -> Facts:
 
 
 def _starting(files: Files, id: str, clock: float) -> Facts:
-    """Return a machine without heartbeats: it is about to start its workers, or was killed before it could."""
+    """Return a machine without heartbeats: it is about to start its workers, or was killed before it could.
+
+    On this computer its lock tells; elsewhere only time does.
+    """
     name = f"workers/{id}{MACHINE}"
     age = max(clock - (files.written(name) or clock), 0.0)
     found: Facts = {}
@@ -206,7 +210,7 @@ def _starting(files: Files, id: str, clock: float) -> Facts:
     return {
         "id": id,
         "name": str(found.get("name", "")),
-        "state": STARTING if age < START_SECONDS else SILENT,
+        "state": ENDED if LocalLock.died_here(id)[0] else STARTING if age < START_SECONDS else SILENT,
         "age": round(age),
         "started": str(found.get("started", "")),
         **dict.fromkeys(("workers", "pages", "rate", "waiting", "in_flight", "shards"), 0),

@@ -13,12 +13,13 @@ from typing import Any
 
 from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull
-from crawler.fleet.heartbeats import ALL, END, Heartbeat, Watch, heartbeats
+from crawler.fleet.heartbeats import ALL, END, LATER, Heartbeat, Watch, heartbeats
 from crawler.fleet.local_lock import LocalLock
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import shard_name
+from crawler.terminal import many
 
 FREE = "free"
 RANDOM = SystemRandom()
@@ -48,6 +49,7 @@ class Shards:
         self.born = self.beaten = self._clock.monotonic()
         self.local_lock = LocalLock(self.me)
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
+        self._owners: set[str] = set()  # the workers that have shards, as last seen
         self.orders: set[str] = set()  # names in workers/ that are not heartbeats: orders and announcements
         self._proof: dict[str, str] = {}  # the idle workers and their marks that prove the end of the crawl
         self._heard: set[str] = set()  # workers that ended, and whose proof we have looked for
@@ -128,6 +130,7 @@ class Shards:
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
         gained |= self._gain(owners, share - len(mine) - len(gained))
         self.inboxes = inboxes(owners)
+        self._owners = set().union(*owners.values())
         return gained, [*lost, *over]
 
     def _share(self) -> int:
@@ -230,8 +233,8 @@ class Shards:
     # ---- the end
 
     def any_idle(self) -> bool:
-        """Tell whether a live worker was idle when last seen: it waits for what others find."""
-        return any(heartbeat.idle for heartbeat in self.watch.alive())
+        """Tell whether a live worker with shards was idle when last seen: it waits for what others find."""
+        return any(heartbeat.idle and heartbeat.id in self._owners for heartbeat in self.watch.alive())
 
     def all_idle(self) -> bool:
         """Tell whether all live workers were idle when last seen."""
@@ -274,6 +277,10 @@ class Shards:
                         return True
         return False
 
+    def has_later(self) -> bool:
+        """Tell whether some worker had URLs that are due later, when the end of the crawl was proved."""
+        return any(mark.removesuffix(ALL).endswith(LATER) for mark in self._proof.values())
+
     def _all_owned(self, ids: set[str]) -> bool:
         owners = read_owners(self.files, self.count)
         return len(owners) == self.count and all(names <= ids for names in owners.values())
@@ -287,6 +294,14 @@ def read_owners(files: Files, count: int) -> dict[int, set[str]]:
         if at and number.isdecimal() and int(number) < count:
             owners.setdefault(int(number), set()).add(owner)
     return owners
+
+
+def too_many_workers(workers: int, shards: int) -> str:
+    """Return a sentence about workers that cannot have a shard."""
+    return (
+        f"{workers:,} workers run, but this store has {many(shards, 'shard')}, so {workers - shards:,} of them have "
+        "nothing to do; run fewer, or make the next store with more --shards"
+    )
 
 
 def inboxes(owners: dict[int, set[str]]) -> dict[int, int]:

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from random import Random, SystemRandom
 from typing import TypeVar
 
 from crawler.clock import SYSTEM, Clock
-from crawler.errors import DiskFull, Misshapen, StoreError
+from crawler.errors import Misshapen, StoreError
 from crawler.frontier.task import PAGE, Task, shard_of
 from crawler.settings import Settings
 from crawler.store.mount import Files, Run
-from crawler.store.store import shard_name
+from crawler.store.store import WHOLE, shard_name
 from crawler.web import urls
 from crawler.web.page import PRIORITY
 
+LOSS = "frontier/.emptied-"  # while there is a name that begins so, the frontier may lack something
 MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
 RANDOM = SystemRandom()
 LISTINGS = 3  # of a folder whose batches change while they are read
 RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 TASK_LINE = re.compile(
     r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)"  # depth, attempt, due, URL
-    r"(?:\t([0-9a-f,]*)\t(10|\d)(?:\t(\S+))?)?"  # via, priority, role
+    r"(?:\t([0-9a-f,]*)\t(10|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
 )
 
 Item = TypeVar("Item")
@@ -37,20 +38,46 @@ Item = TypeVar("Item")
 class BatchFiles:
     """Lists, reads, writes and removes batches; `run` calls a function for each item, as an executor's `map` does."""
 
-    def __init__(self, files: Files, run: Run = map, clock: Clock = SYSTEM, random: Random = RANDOM) -> None:
+    def __init__(
+        self,
+        files: Files,
+        run: Run = map,
+        clock: Clock = SYSTEM,
+        random: Random = RANDOM,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`warn` tells the operator that somebody has removed batches."""
         self.files = files
-        self._run = run
-        self._clock = clock
+        self._run, self._clock, self._warn = run, clock, warn
         self._prefix = (
             f"{files.me}-{random.randrange(1 << 16):04x}-"  # a machine has more than one writer under its name
         )
         self._count = 0
+        self._in_doubt: list[tuple[int, str]] = []  # batches that may not be on the disk: their tasks are written again
+        self._has_warned = False
 
     def names(self, shard: int, fresh: bool) -> set[str]:
         """Return the names of a shard's batches; `fresh` if a cached listing will not do."""
         if fresh:
             self.files.freshen(folder(shard))
-        return set(self.files.names(folder(shard)))
+        found = batch_names(self.files, shard)
+        if fresh and WHOLE not in found:
+            self._note_loss(shard)
+        return found - {WHOLE}
+
+    def _note_loss(self, shard: int) -> None:
+        """Note that somebody has emptied or removed the folder of a shard: before its end, the crawl rehydrates.
+
+        Not at once: what others hand over just now may be gone too, and their records are not written yet.
+        """
+        mark = f"{folder(shard)}/{WHOLE}"
+        if self.files.get(mark) is not None:  # a listing of a folder that changes meanwhile may lack a name
+            return
+        self.files.create(f"{LOSS}{self._prefix}{shard_name(shard)}")
+        self.files.create(mark)
+        if not self._has_warned:
+            self._warn(f"{folder(shard)} was emptied or removed; before its end the crawl rehydrates from the records")
+            self._has_warned = True
 
     def all_names(self, shards: Iterable[int], fresh: bool) -> list[tuple[int, set[str]]]:
         """Return each shard with the names of its batches."""
@@ -67,17 +94,27 @@ class BatchFiles:
 
         Return each shard and its tasks with the name of the batch.
         """
+        self._drop_those_in_doubt()
         named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
         try:
             for _ in self._run(self._put, named):
                 pass
-        except DiskFull:
-            for shard, name, _ in named:  # the next attempt writes all of them again, and needs the space
-                with suppress(StoreError):
-                    self.drop(shard, name)
+            self.files.sync({folder(shard) for shard, _ in parts}.union(folders), self._run)
+        except StoreError:
+            self._in_doubt = [(shard, name) for shard, name, _ in named]
+            with suppress(StoreError):  # now: the next attempt writes all of them again, and may need the space
+                self._drop_those_in_doubt()
             raise
-        self.files.sync({folder(shard) for shard, _ in parts}.union(folders), self._run)
         return named
+
+    def _drop_those_in_doubt(self) -> None:
+        """Remove the batches of a write that failed: an owner that has read one would take their copies for surplus.
+
+        An owner rewrites a batch that disappears (see `Frontier.tidy`), so that its tasks are on the disk after all.
+        """
+        while self._in_doubt:
+            self.drop(*self._in_doubt[-1])
+            self._in_doubt.pop()
 
     def _put(self, batch: tuple[int, str, list[Task]]) -> None:
         shard, name, part = batch
@@ -124,12 +161,17 @@ def folder(shard: int) -> str:
     return f"frontier/{shard_name(shard)}"
 
 
+def batch_names(files: Files, shard: int) -> set[str]:
+    """Return the names in a shard's folder: those of its batches, and the mark that it is whole."""
+    return set(files.names(folder(shard)))
+
+
 def read_batches(files: Files, shard: int) -> Iterator[bytes]:
     """Yield a shard's batches; what was in one that disappears meanwhile is in the next listing."""
     read: set[str] = set()
     for _ in range(LISTINGS):
         gone = False
-        for name in sorted(set(files.names(folder(shard))) - read):
+        for name in sorted(batch_names(files, shard) - read - {WHOLE}):
             read.add(name)
             with suppress(Misshapen):  # somebody may have left a folder there
                 data = files.get(f"{folder(shard)}/{name}")
@@ -153,9 +195,9 @@ def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def to_lines(tasks: Iterable[Task], clock: Clock = SYSTEM) -> bytes:
-    """Return a batch, tab-separated: depth, attempt, due, url [, via, priority [, role]].
+    """Return a batch, tab-separated: depth, attempt, due, url [, via, priority [, role [, blame]]].
 
-    The last three are left out where they are the defaults: a page has no role (see `Task.role`). Due is 0 or
+    The last four are left out where they are the defaults: a page has no role (see `Task.role`). Due is 0 or
     `written+seconds`: a reader waits no longer than those seconds, whatever its clock says.
     """
     now, wall = clock.monotonic(), int(clock.time())
@@ -165,6 +207,8 @@ def to_lines(tasks: Iterable[Task], clock: Clock = SYSTEM) -> bytes:
 def _line(task: Task, now: float, wall: int) -> str:
     due = f"{wall}+{max(task.due - now, 0):.0f}" if task.due else "0"
     role = "" if task.kind == PAGE else task.role
+    if task.blame:
+        role = f"{role or PAGE}\t{task.blame}"
     more = f"\t{task.via}\t{task.priority}" if role or task.via or task.priority != PRIORITY else ""
     more = f"{more}\t{role}" if role else more
     return f"{task.depth}\t{task.attempt}\t{due}\t{task.url}{more}\n"
@@ -183,7 +227,7 @@ def from_lines(data: bytes, clock: Clock = SYSTEM) -> Iterator[Task]:
             seconds = int(found[4] or 0)
             due = now + min(max(int(found[3]) + seconds - wall, 0), seconds) if seconds else 0.0
             via, priority = _via(found[6] or ""), int(found[7] or PRIORITY)
-            yield Task.named(name, int(found[1]), int(found[2]), due, via, priority)
+            yield Task.named(name, int(found[1]), int(found[2]), due, via, priority, int(found[9] or 0))
 
 
 def _name(line: re.Match[str]) -> str:

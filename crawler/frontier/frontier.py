@@ -17,6 +17,7 @@ from functools import partial
 from crawler.clock import Clock
 from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
 from crawler.frontier.hosts import Host
+from crawler.frontier.limits import limits_of
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, Task, shard_of, shard_of_host
 from crawler.settings import Settings
@@ -25,6 +26,7 @@ from crawler.web import urls
 
 MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
+LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
 
@@ -41,11 +43,12 @@ class Frontier:
         before_reading: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`is_sure` tells whether nobody can have taken over our shards; `before_reading` is for new batches."""
-        self.table = Table(settings.order, settings.depth is not None, settings.max_per_host, settings.max_share)
+        self.table = Table(settings.order, settings.depth is not None, settings.max_share, limits_of(settings))
         self.shards = settings.shards
         self.spread = settings.spread
         self.shard_of = partial(shard_of, shards=self.shards, spread=self.spread)  # of a task
         self.owned: set[int] = set()
+        self._coming: set[int] = set()  # shards that are about to be ours
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self.sent = 0  # batches written for others
         self._batch_files, self._clock, self._io = batch_files, clock, io
@@ -70,25 +73,28 @@ class Frontier:
         """Return the seconds until something may be due."""
         return self.table.next_due(self._clock.monotonic())
 
-    async def meet(self, host: Host, done: set[str], kept: int, gains: int) -> bool:
-        """Take in which keys of a new host are done, and how many of its pages are stored; see `Table.set_met`."""
+    async def meet(self, host: Host, done: Iterable[str]) -> None:
+        """Take in which keys of a new host are done; visits go on meanwhile."""
         for part in in_parts(done, ADDED_AT_ONCE):
             self.table.meet(host.name, part, self._is_ours)
-            if len(part) == ADDED_AT_ONCE:
-                await asyncio.sleep(0)
-        return self.table.set_met(host, kept, gains)
+            await asyncio.sleep(0)
 
     def _is_ours(self, key: str) -> bool:
-        return self.spread == "host" or urls.shard_of_key(key, self.shards) in self.owned
+        if self.spread != "url":
+            return True
+        shard = urls.shard_of_key(key, self.shards)
+        return shard in self.owned or shard in self._coming
 
     def taken_over(self, task: Task) -> float:
         """Return when we took the shard of a URL over from a dead worker (monotonic); 0 if we did not."""
         return self._taken_over.get(self.shard_of(task), 0.0)
 
-    def adopt(self, settings: Settings) -> None:
+    async def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
+        self.table.adopt(settings.max_share, limits_of(settings))
+        while self.table.forget_skipped():
+            await asyncio.sleep(0)
         self._recent.clear()
-        self.table.adopt(settings.max_per_host, settings.max_share)
 
     # ---- handing over
 
@@ -120,11 +126,12 @@ class Frontier:
         queue, self._queue = self._queue, []
         misrouted, self._misrouted = self._misrouted, []
         tasks: dict[int, list[Task]] = defaultdict(list)
+        first = min(self.owned, default=0)
         for task in queue:
-            tasks[self._inbox(self.shard_of(task))].append(task)
+            tasks[self._inbox(self.shard_of(task), first)].append(task)
         for task, _ in misrouted:
             shard = self.shard_of(task)
-            tasks[self._inbox(shard) if shard in self._batches else shard].append(task)
+            tasks[self._inbox(shard, first) if shard in self._batches else shard].append(task)
         parts = [(home, part) for home, queued in tasks.items() for part in in_parts(queued, MAX_LINES)]
         self._flushing = bool(parts)
         try:
@@ -140,14 +147,14 @@ class Frontier:
             await self._take_in(home, name, part)
         self._flushing = False
 
-    def _inbox(self, shard: int) -> int:
+    def _inbox(self, shard: int, first: int) -> int:
         """Return the shard in whose folder the owner of a shard reads what is for any of its shards: its first one.
 
-        One file for each owner, not for each shard, saves two thirds of all operations. If the owner has changed,
-        whoever has that folder hands the tasks on.
+        `first` is ours. One file for each owner, not for each shard, saves two thirds of all operations. If the owner
+        has changed, whoever has that folder hands the tasks on.
         """
         if shard in self.owned:
-            return min(self.owned)
+            return first
         return shard if shard in self._batches else self.inboxes.get(shard, shard)
 
     # ---- the inbox
@@ -157,24 +164,39 @@ class Frontier:
     ) -> None:
         """Take shards that are now ours, and read their batches; the owner of `inherited` ones has not released them.
 
-        Hosts with a `past` (see `StoreWriter.past`) are noted before any of their URLs can be taken.
+        Hosts with a `past` (see `StoreWriter.past`) are noted before any of their URLs can be taken; for those that are
+        noted before, call `expect` and `note_past`.
         """
-        shards = list(shards)
-        noted = self._of_shards(past, shards)
+        shards = set(shards)
+        if not shards <= self._coming:
+            self.expect(shards)
+        for part in in_parts(past, ADDED_AT_ONCE):
+            self.note_past(part)
+        self._coming -= shards
         self.owned.update(shards)
-        self.table.remember(noted)
         self._unsafe.update(inherited)
         self._taken_over.update((shard, self._clock.monotonic()) for shard in inherited)
         for shard in shards:
             self._batches.setdefault(shard, {})
         await self.read_inboxes(shards, fresh=True)
 
-    def _of_shards(self, past: Iterable[tuple[str, int]], shards: list[int]) -> list[tuple[str, int, int]]:
-        """Return (host, shard, bits) of the hosts in these shards; of all hosts where hosts are spread over shards."""
-        if self.spread == "url":
-            return [(host, 0, bits) for host, bits in past]
-        placed = ((host, shard_of_host(host, self.shards), bits) for host, bits in past)
-        return [found for found in placed if found[1] in shards]
+    def expect(self, shards: Iterable[int]) -> None:
+        """Note that these shards are about to be ours: hosts that are met from now on are met for them too."""
+        self._coming = set(shards)
+        self.table.gains += 1
+
+    def is_coming(self, host: str) -> bool:
+        """Tell whether a host is in one of the expected shards; all are where hosts are spread over shards."""
+        return self.spread == "url" or self._shard_of_host(host) in self._coming
+
+    def note_past(self, past: Iterable[tuple[str, int]]) -> None:
+        """Note hosts of the expected shards that others have requested (see `StoreWriter.past`)."""
+        is_split = self.spread == "url"
+        placed = ((host, 0 if is_split else self._shard_of_host(host), bits) for host, bits in past)
+        self.table.remember(it for it in placed if is_split or it[1] in self._coming)
+
+    def _shard_of_host(self, host: str) -> int:
+        return shard_of_host(host, self.shards, self.spread)
 
     async def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
         """Find new batches of these shards, and begin to read; `fresh` if cached listings will not do."""
@@ -353,11 +375,12 @@ class Frontier:
         self.owned -= shards
         self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
         await self._sort(shards, lost)
-        self.table.forget(shards, self.spread == "url")
+        for _ in self.table.forget(shards, self.spread == "url"):
+            await asyncio.sleep(0)
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
         for group in self._in_groups(homes):
             for task in self.table.of_batches(group)[:1]:
-                await self._merge(self._inbox(self.shard_of(task)), group)
+                await self._merge(self._inbox(self.shard_of(task), min(self.owned, default=0)), group)
         for shard in shards:
             if shard not in lost:
                 await self._drop_finished(shard)
@@ -370,10 +393,16 @@ class Frontier:
         """Write the waiting URLs of these shards into the folder of each; those of a lost one may be there already."""
         for part in in_parts(self.table.of_shards(shards), MAX_LINES):
             tasks: dict[int, list[Task]] = defaultdict(list)
+            now = self._clock.monotonic()
             for shard, batch, task in part:
                 if shard not in lost or batch not in self._batches[shard].values():
-                    tasks[shard].append(task)
+                    tasks[shard].append(self._with_rest(task, now))
             await self._io(self._batch_files.write, list(tasks.items()))
+
+    def _with_rest(self, task: Task, now: float) -> Task:
+        """Return a task for its next owner: one whose host must rest for long, as it demanded, is due after that."""
+        rest = self.table.rest_of(task.host)
+        return task._replace(due=rest) if rest > max(task.due, now + LONG_REST) else task
 
     @property
     def queued(self) -> bool:

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from crawler.frontier.limits import Domains
 from crawler.frontier.task import Task
+from crawler.web import urls
 
 EMPTY, STORED, LOADED = range(3)  # the state of a row: no URLs to take; some, and not in memory; in memory
 NOWHERE, RESTING, READY = range(3)  # where a host in memory is queued
@@ -24,15 +26,17 @@ SOON = 1.0  # seconds: a host that is due within these is waited for before one 
 SHARE_OF = 1000  # requests: a host's share is its part of the last so many
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
+FORGOTTEN_AT_ONCE = 1000
 MIN_STALE = 64  # entries of a heap that are no longer valid, before it is cleared of them
 
 SCHEMA = """
 CREATE TABLE host(host TEXT PRIMARY KEY, shard INT, state INT, due REAL, strain REAL, met INT, kept INT, past INT,
-                  pace REAL, answered INT, busy INT, arrival INT) WITHOUT ROWID;
+                  pace REAL, answered INT, busy INT, arrival INT, domain TEXT, size INT) WITHOUT ROWID;
 CREATE INDEX host_waiting ON host(answered, due, arrival) WHERE state = 1;
 CREATE INDEX host_shard ON host(shard);
+CREATE INDEX host_uncounted ON host(domain) WHERE size IS NULL;
 """
-FACTS = "shard, due, strain, met, kept, past, pace, answered"  # the columns that are fields of Host
+FACTS = "shard, due, strain, met, kept, past, pace, domain, size, answered"  # the columns that are fields of Host
 
 
 @dataclass(slots=True, eq=False)
@@ -47,12 +51,15 @@ class Host:
     kept: int = 0  # its stored pages
     past: int = 0  # in which folders of the store it was when its shard became ours (see `StoreWriter.past`)
     pace: float | None = None  # seconds between its last response and the next request
+    domain: str = ""  # its registrable domain (see `urls.zone`)
+    size: int | None = 0  # bytes of its pages and records in the store; None if that is not known
     answered: bool = False  # whether its last request was answered
     robots_delay: float = 0.0  # the Crawl-delay of its robots.txt, as last seen
     since: float = 0.0  # its place among the hosts that are due: usually the time at which it was
     lanes: int = 1  # how many requests it may have in flight
     busy: int = 0  # how many it has
     taken: int = 0  # its tasks that are taken and not done yet
+    pending: int = 0  # bytes that these will have in the store, as far as they were fetched
     place: int = NOWHERE
     entry: int = 0  # the number of its valid entry in a heap
     tasks: deque[tuple[bytes, int, Task]] = field(default_factory=deque)  # the next ones, with their keys and shards
@@ -85,6 +92,7 @@ class Hosts:
 
     def __init__(self, db: sqlite3.Connection, max_share: float) -> None:
         self._db = db
+        self.domains = Domains(db)
         self.max_share = max_share
         self.loaded: dict[str, Host] = {}
         self._recent = RecentRequests()
@@ -97,29 +105,37 @@ class Hosts:
 
     # ---- rows
 
-    def remember(self, past: list[tuple[str, int, int]]) -> None:
+    def remember(self, past: Iterable[tuple[str, int, int]]) -> None:
         """Note (host, shard, folders) of hosts of which others may have done pages: they must be met again."""
         for name, shard, bits in past:
+            self.enter(name, shard, None)
             if name in self.loaded:
                 host = self.loaded[name]
                 host.met, host.past = False, host.past | bits
             else:
-                note = "ON CONFLICT(host) DO UPDATE SET met = 0, past = past | excluded.past"
-                self._db.execute(
-                    f"INSERT INTO host VALUES (?, ?, 0, 0, 0, 0, 0, ?, NULL, 0, 0, 0) {note}", (name, shard, bits)
-                )
+                self._db.execute("UPDATE host SET met = 0, past = past | ? WHERE host = ?", (bits, name))
+
+    def enter(self, name: str, shard: int, size: int | None = 0) -> None:
+        """Make the row of a host, if it has none; of one that others have requested the `size` in the store is None."""
+        domain = urls.zone(name)
+        values = (name, shard, domain, size)
+        row = "INSERT OR IGNORE INTO host VALUES (?, ?, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, ?, ?)"
+        if self._db.execute(row, values).rowcount:
+            self.domains.add(domain, shard, hosts=1)
+
+    def knows(self, name: str) -> bool:
+        """Tell whether a host has a row."""
+        found = self._db.execute("SELECT 1 FROM host WHERE host = ?", (name,)).fetchone()
+        return name in self.loaded or found is not None
 
     def wake(self, name: str, shard: int, now: float) -> None:
         """Note that a host has URLs to take."""
         if name in self.loaded:
             return self.requeue(self.loaded[name], now)
         self._arrivals += 1
-        insert = "INSERT INTO host VALUES (?, ?, 1, ?, 0, 0, 0, 0, NULL, 0, 0, ?)"
-        wake = (
-            "ON CONFLICT(host) DO UPDATE SET state = 1, due = max(due, excluded.due), arrival = excluded.arrival "
-            "WHERE state = 0 RETURNING answered, due"
-        )
-        found = self._db.execute(f"{insert} {wake}", (name, shard, now, self._arrivals)).fetchall()
+        self.enter(name, shard)
+        wake = "UPDATE host SET state = 1, due = max(due, ?), arrival = ? WHERE host = ? AND state = 0"
+        found = self._db.execute(f"{wake} RETURNING answered, due", (now, self._arrivals, name)).fetchall()
         for answered, due in found:
             self._oldest[answered] = min(self._oldest[answered], due)
         return None
@@ -137,9 +153,9 @@ class Hosts:
     def _write(self, hosts: Iterable[Host], state: int) -> None:
         self._db.executemany(
             "UPDATE host SET state = ?, due = ?, strain = ?, met = ?, kept = ?, past = ?, pace = ?, answered = ?, "
-            "busy = ? WHERE host = ?",
+            "busy = ?, size = ? WHERE host = ?",
             [
-                (state, it.due, it.strain, it.met, it.kept, it.past, it.pace, it.answered, it.busy, it.name)
+                (state, it.due, it.strain, it.met, it.kept, it.past, it.pace, it.answered, it.busy, it.size, it.name)
                 for it in hosts
             ],
         )
@@ -317,6 +333,20 @@ class Hosts:
         resting = self._resting[0][0] if self._resting else inf
         return min((due for due in (resting, *self._oldest) if due > now), default=inf)
 
+    def due_of(self, name: str) -> float:
+        """Return when a host may be requested next; 0 if it is not known."""
+        if name in self.loaded:
+            return self.loaded[name].due
+        found = self._db.execute("SELECT due FROM host WHERE host = ?", (name,)).fetchone()
+        return float(found[0]) if found else 0.0
+
+    def earliest(self) -> float:
+        """Return when the first host with URLs to take is due; infinity if there is none."""
+        if self._first(unanswered=True):
+            return -inf
+        self.next_due(-inf)  # removes entries that are no longer valid
+        return min(self._resting[0][0] if self._resting else inf, *self._oldest)
+
     @staticmethod
     def _is_valid(place: int, entry: Entry) -> bool:
         _, number, host = entry
@@ -328,13 +358,43 @@ class Hosts:
         """Yield the hosts in memory that have URLs in these shards; with `split` each may."""
         return (host for host in self.loaded.values() if split or host.shard in shards)
 
-    def forget(self, shards: set[int]) -> None:
-        """Forget the hosts of shards that are no longer ours; they must be met again if the shards come back."""
+    def forget(self, shards: set[int]) -> Iterator[None]:
+        """Forget the hosts of shards that are no longer ours; they must be met again if the shards come back.
+
+        Yields after each part.
+        """
         for host in list(self.of_shards(shards, False)):
             del self.loaded[host.name]
             host.place = NOWHERE
         for shard in shards:
-            self._db.execute("DELETE FROM host WHERE shard = ?", (shard,))
+            some = f"SELECT host FROM host WHERE shard = ? LIMIT {FORGOTTEN_AT_ONCE}"
+            while self._db.execute(f"DELETE FROM host WHERE host IN ({some})", (shard,)).rowcount:
+                yield
+            self.domains.forget(shard)
+
+    # ---- what is stored of them
+
+    def set_stored(self, host: Host, kept: int, size: int) -> None:
+        """Note how many pages of a host in memory are stored, and their bytes."""
+        self.domains.add(host.domain, host.shard, pages=kept - host.kept, bytes=size - (host.size or 0))
+        host.kept, host.size = kept, size
+        self._db.execute("UPDATE host SET size = ? WHERE host = ?", (size, host.name))  # it is counted
+
+    def count_unmet(self, name: str, kept: int, size: int) -> None:
+        """Note the same of a host that we have not met, unless that is known by now."""
+        if name in self.loaded:
+            if self.loaded[name].size is None:
+                self.set_stored(self.loaded[name], kept, size)
+            return
+        count = "UPDATE host SET kept = ?, size = ? WHERE host = ? AND size IS NULL RETURNING domain, shard"
+        for domain, shard in self._db.execute(count, (kept, size, name)).fetchall():
+            self.domains.add(domain, shard, pages=kept, bytes=size)
+
+    def uncounted(self, domain: str) -> str | None:
+        """Return a host of a domain of which it is not known how much is stored."""
+        query = "SELECT host FROM host WHERE domain = ? AND size IS NULL LIMIT 1"
+        found = self._db.execute(query, (domain,)).fetchone()
+        return found[0] if found else None
 
     # ---- for people
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import groupby
 
-from crawler.frontier.batches import Outbox, folder, in_parts
-from crawler.frontier.scope import REDIRECT, Seeds
+from crawler.errors import Misshapen, StoreError
+from crawler.frontier.batches import LOSS, Outbox, batch_names, folder, in_parts
+from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings import Settings
+from crawler.store import kept, local_disk
+from crawler.store.directories import leaf_of
 from crawler.store.mount import FOLDER
 from crawler.store.records import depth_of
-from crawler.store.store import Store, shard_name
+from crawler.store.store import KEY, WHOLE, Store, shard_name
 from crawler.store.writer import StoreWriter
 from crawler.terminal import bar, many
 from crawler.web import urls
@@ -19,27 +24,59 @@ from crawler.web.robots import Rules
 
 MARK = "frontier/.rehydrating"  # while this file exists, the frontier is incomplete
 LINKS_AT_ONCE = 10_000  # in memory
+REMEMBERED_LINKS = 100_000  # that need not be added again, before all of them are forgotten
+CACHE_KB = 16_000  # of memory in which links are sorted
+DONE = -1  # the depth of what is done: it comes before links to it
 
 Show = Callable[[str], None]
 
 
 def is_needed(store: Store, settings: Settings) -> bool:
-    """Tell whether a shard's folder is missing (all are made with the store), or a rehydration was interrupted."""
+    """Tell whether the frontier may lack something.
+
+    A shard's folder is missing (all are made with the store), a worker found one emptied, or a rehydration was
+    interrupted. Whether each folder is whole is seen by who owns it, with the listings that it makes anyway.
+    """
+    with suppress(StoreError):  # a read-only store is taken as it is
+        store.files.freshen("frontier")
     shards = {shard_name(number) for number in range(settings.shards)}
-    folders = {name for name, shape in store.files.shapes("frontier").items() if shape == FOLDER}
-    return not shards <= folders or store.files.get(MARK) is not None
+    shapes = store.files.shapes("frontier")
+    folders = {name for name, shape in shapes.items() if shape == FOLDER}
+    return not shards <= folders or leaf_of(MARK) in shapes or any(name.startswith(leaf_of(LOSS)) for name in shapes)
 
 
-def rehydrate(store: StoreWriter, settings: Settings, show: Show) -> int:
-    """Hand over every link of every record that is in scope and not done; return how many there were."""
+def is_whole(store: Store, settings: Settings) -> bool:
+    """Tell the same, after a look into each shard's folder, for who owns none: an emptied one lacks its mark."""
+    marks = (WHOLE in batch_names(store.files, shard) for shard in range(settings.shards))
+    return not is_needed(store, settings) and all(marks)
+
+
+def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool = False) -> int:
+    """Hand over every link of every record that is in scope and not done; return how many there were.
+
+    While machines are at work (`in_use`), a loss that they noted stays noted: pages in flight have no records yet.
+    """
     store.files.make("frontier")
     store.files.create(MARK)
+    noted = [] if in_use else [f"frontier/{name}" for name in store.files.all_names("frontier")]
     for number in range(settings.shards):
         store.files.make(folder(number))
+        store.files.create(f"{folder(number)}/{WHOLE}")
     seeds = Seeds(store, settings)
     seeds.refresh()
     if not store.files.names("seeds"):
+        kept.restore_seeds(store.files)
         _find_seeds(store, seeds)
+    with local_disk.named():
+        count = _hand_over_all(store, settings, seeds, show)
+    for name in filter(lambda name: name.startswith(LOSS), noted):
+        store.files.drop(name)
+    store.files.drop(MARK)
+    show(f"rehydrated: {many(count, 'URL')} {'is' if count == 1 else 'are'} waiting")
+    return count
+
+
+def _hand_over_all(store: StoreWriter, settings: Settings, seeds: Seeds, show: Show) -> int:
     found = FoundLinks()
     for _, names in store.seeds():
         found.add(map(Task.named, names))
@@ -47,10 +84,7 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show) -> int:
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):
         found.add(_links(store, host, settings, seeds))
-    count = _hand_over(store, settings, found)
-    store.files.drop(MARK)
-    show(f"rehydrated: {many(count, 'URL')} {'is' if count == 1 else 'are'} waiting")
-    return count
+    return _hand_over(store, settings, found)
 
 
 def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:
@@ -58,7 +92,7 @@ def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:
     found = (record.get("url") for record in store.records() if record.get("depth") == 0)
     firsts = (name for name in found if isinstance(name, str) and urls.is_safe(name))
     for part in in_parts(firsts, LINKS_AT_ONCE):
-        store.add_seeds(part, REDIRECT + urls.key(part[0]))
+        store.add_seeds(part, kept.REDIRECT + urls.key(part[0]))
     seeds.refresh()
 
 
@@ -77,35 +111,66 @@ def _hand_over(store: Store, settings: Settings, found: FoundLinks) -> int:
     outbox = Outbox(store.files, settings)
     count = 0
     for part in in_parts(found.not_done(store), LINKS_AT_ONCE):
-        outbox.send(part)
+        outbox.send(sorted(part, key=lambda task: (task.depth, -task.priority)))
         count += len(part)
     return count
 
 
 class FoundLinks:
-    """All links, each once with its smallest depth: on disk, because there may be many millions."""
+    """All links and all that is done: on disk, because there may be many millions.
+
+    They are appended as they come, and sorted once: an index would be changed at random for each of them, which takes
+    longer the more there are.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        columns = "host TEXT, name TEXT, depth INT, priority INT, PRIMARY KEY (host, name)"
-        self._db.execute(f"CREATE TABLE found({columns}) WITHOUT ROWID")
+        self._db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -{CACHE_KB};")
+        self._db.execute("CREATE TABLE found(host TEXT, key BLOB, depth INT, priority INT, name TEXT)")
+        self._recent: dict[str, tuple[int, int]] = {}
 
     def add(self, links: Iterable[Task]) -> None:
         """Add links with their depths and priorities."""
-        rows = ((task.host, task.name, task.depth, task.priority) for task in links)
+        self._append(
+            (task.host, bytes.fromhex(urls.key(task.name)), task.depth, task.priority, task.name)
+            for task in links
+            if self._is_new(task)
+        )
+
+    def _add_done(self, store: Store) -> None:
+        """Add the keys of all records and failure records; a link in place of a folder holds none of them."""
+        for noun in ("links", "errs"):
+            with suppress(Misshapen):
+                for host in filter(urls.is_host, store.files.names(noun)):
+                    self._append((host, bytes.fromhex(key), DONE, 0, "") for key in _keys(store, f"{noun}/{host}"))
+
+    def _append(self, rows: Iterator[tuple[str, bytes, int, int, str]]) -> None:
         self._db.execute("BEGIN")
-        best = "SET depth = min(depth, excluded.depth), priority = max(priority, excluded.priority)"
-        self._db.executemany(f"INSERT INTO found VALUES (?, ?, ?, ?) ON CONFLICT (host, name) DO UPDATE {best}", rows)
+        self._db.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?)", rows)
         self._db.execute("COMMIT")
 
+    def _is_new(self, task: Task) -> bool:
+        """Tell whether a link was not added lately: most links of a page were, with another page of its host."""
+        depth, priority = self._recent.get(task.name, (task.depth + 1, task.priority))
+        if depth <= task.depth and priority >= task.priority:
+            return False
+        if len(self._recent) >= REMEMBERED_LINKS:
+            self._recent.clear()
+        self._recent[task.name] = min(depth, task.depth), max(priority, task.priority)
+        return True
+
     def not_done(self, store: Store) -> Iterator[Task]:
-        """Yield the links that have neither a record nor a failure record."""
-        done: set[str] = set()
-        last = ""
+        """Yield the links that have neither a record nor a failure record, each once with its smallest depth."""
+        self._recent.clear()
+        self._add_done(store)
         (total,) = self._db.execute("SELECT count(*) FROM found").fetchone()
-        rows = self._db.execute("SELECT * FROM found ORDER BY host, depth, priority DESC")
-        for host, name, depth, priority in bar(rows, "links", total):
-            if host != last:
-                done, last = store.done(host), host
-            if urls.key(name) not in done:
-                yield Task.named(name, depth, priority=priority)
+        rows = self._db.execute("SELECT host, key, depth, priority, name FROM found ORDER BY host, key, depth")
+        for _, same in groupby(bar(rows, "links", total), key=lambda row: row[:2]):
+            _, _, depth, priority, name = next(same)
+            if depth != DONE:
+                yield Task.named(name, depth, priority=max([priority, *(row[3] for row in same)]))
+
+
+def _keys(store: Store, folder: str) -> Iterator[str]:
+    with suppress(Misshapen):
+        yield from filter(KEY.fullmatch, store.files.each_name(folder))

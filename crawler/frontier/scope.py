@@ -1,11 +1,10 @@
-"""The seeds and what follows from them: the scope, so which links are followed, and whom the user trusts.
+"""The seeds and what follows from them: the scope, so which links are followed.
 
-Only hosts that the user gave may be on a private network, and only they get the user's secret headers.
+Whom the operator trusts does not follow from seeds: anybody who can write into the store may add one (see `trust`).
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,19 +13,18 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from crawler.clock import SYSTEM, Clock
-from crawler.fetch.request import is_secret
 from crawler.frontier.task import ROBOTS, Task, sitemap_task
 from crawler.settings import Settings
+from crawler.store.kept import REDIRECT
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
-from crawler.web import addresses, urls
+from crawler.web import patterns, urls
 from crawler.web.page import PRIORITY
 from crawler.web.traps import TRAPS, trap
 
 SITEMAP_LEVELS = 3  # how deep sitemaps may name other sitemaps
 SITEMAPS_PER_ROBOTS = 500  # that are read from one robots.txt
-REDIRECT = "redirect-"  # begins files of seeds that the user did not give: they widen the scope, and are not trusted
 YEAR_CACHED = 600.0  # seconds until the current year is looked up again
 
 
@@ -39,10 +37,6 @@ class Seeds:
         self.skipped: Counter[str] = Counter()  # links that a trap's rule removed or changed, waiting URLs now excluded
         self.scope = Scope(settings.scope, (), settings.include, settings.exclude, settings.traps, clock)
         self.narrow = settings.scope != "any"
-        self._public = tuple(line for line in settings.headers if not is_secret(line))
-        self._headers = settings.headers
-        self._origins: set[str] = set()  # the seeds' schemes and hosts, only when there are secrets to send
-        self._private: set[str] = set()
         self._known: set[str] = set()
         self._widened = 0  # how often the scope has changed: part of the cache's key
         # Pages of a site share most of their links.
@@ -54,27 +48,8 @@ class Seeds:
             self.store.files.freshen("seeds")
         for name, seeds in self.store.seeds(self._known):
             self._known.add(name)
-            for url in seeds:
-                if self.narrow:
-                    self._add(url)
-                if not name.startswith(REDIRECT):
-                    self._trust(url)
-
-    def _trust(self, url: str) -> None:
-        host = urls.host(url)
-        if addresses.names_private(host):
-            self._private.add(host)
-        if self._public != self._headers:
-            # A seed given by http may be requested by https too; the reverse would send secrets in plain text.
-            self._origins |= {f"https://{host}", urls.origin(url)}
-
-    def names(self, host: str) -> bool:
-        """Tell whether the user gave this host, and it is on a private network."""
-        return host in self._private
-
-    def headers_for(self, url: str) -> tuple[str, ...]:
-        """Return the user's headers that may be sent with a request for this URL."""
-        return self._headers if urls.origin(url) in self._origins else self._public
+            for url in seeds if self.narrow else ():
+                self._add(url)
 
     def beyond_scope(self, seeds: Iterable[str]) -> list[str]:
         """Return the seeds that the scope does not contain yet; the scope `page` is not widened."""
@@ -83,10 +58,7 @@ class Seeds:
         return [url for url in seeds if self.scope.refuses(url) == "scope"]
 
     def widen(self, seed: str) -> None:
-        """Add a seed's redirect (example.org to www.example.org), or what a sitemap that the user gave lists.
-
-        It widens the scope, but is not trusted.
-        """
+        """Add a seed's redirect (example.org to www.example.org), or what a sitemap that the user gave lists."""
         StoreWriter(self.store.root, self.store.files).add_seeds([seed], f"{REDIRECT}{urls.key(seed)}")
         self._add(seed)
 
@@ -136,7 +108,7 @@ class Seeds:
         if not self.settings.sitemaps or self.settings.scope == "page" or self._is_too_far(depth):
             return []
         normalized = (
-            urls.normalize(link, f"http://{host}/", self.settings.tracking)
+            urls.normalize(link, f"http://{host}/", self.settings.removed_parameters)
             for link in islice(named, SITEMAPS_PER_ROBOTS)
         )
         return list(self._sitemaps(filter(None, normalized), host, depth, 1))
@@ -194,8 +166,8 @@ class Scope:
         self,
         kind: str,
         seeds: Iterable[str] = (),
-        include: Iterable[str | re.Pattern[str]] = (),
-        exclude: Iterable[str | re.Pattern[str]] = (),
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
         traps: Iterable[str] = (),
         clock: Clock = SYSTEM,
     ) -> None:
@@ -208,10 +180,10 @@ class Scope:
         for seed in seeds:
             self.add(seed)
 
-    def go_by(self, include: Iterable[str | re.Pattern[str]], exclude: Iterable[str | re.Pattern[str]]) -> None:
+    def go_by(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         """Use these patterns from now on."""
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
+        self._include = [*map(patterns.compiled, include)]
+        self._exclude = [*map(patterns.compiled, exclude)]
         self.has_patterns = bool(self._include or self._exclude)
 
     def add(self, seed: str) -> None:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from math import inf
+from typing import Any
 
 from crawler.frontier.hosts import Host, Hosts, Queue
+from crawler.frontier.limits import MAX_HOSTS, Limits
 from crawler.frontier.task import PAGE, Task
 from crawler.web import urls
 
-# The state of a task. Later: until its due time. Held: its shard is being released. Skipped: excluded by a setting
-# that may be edited. Which tasks are taken is known in memory alone.
-WAITING, LATER, HELD, DONE, SKIPPED = 0, 1, 3, 4, 5
+# The state of a task. Later: until its due time. Skipped: excluded by a setting that may be edited. Which tasks are
+# taken, and which shards are being released, is known in memory alone.
+WAITING, LATER, DONE, SKIPPED = 0, 1, 4, 5
 MAX_VARIABLES = 500  # in one statement; old versions of SQLite take 999
 SIDE_TASK_RANK = -(1 << 63)  # the rank of the first robots or retry task; those of pages are nearer to 0 than to it
 MAX_CHUNK = 128  # tasks of a host that are read at once; each time twice as many, from a few for a host with one page
 RIPENED_AT_ONCE = 1000  # retries
-TASK_COLUMNS = "url, depth, attempt, due, via, priority, kind, detail"  # in the order of Task's fields
+SKIPPED_AT_ONCE = 1000  # URLs of a host that has reached a limit
+CHANGED_AT_ONCE = 1000  # URLs of a shard that is released
+TASK_COLUMNS = "url, depth, attempt, due, via, priority, kind, detail, blame"  # in the order of Task's fields
 
 # Rows are in the order in which they arrived, and are taken in about that order. Only the index of keys is accessed at
 # random, so its keys are short. The transaction never ends: the table goes with its process, and at each commit SQLite
@@ -33,11 +37,14 @@ PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16000;
 CREATE TABLE task(key BLOB UNIQUE, shard INT, host TEXT, state INT, depth INT, attempt INT, due REAL,
-                  rank INT, batch INT, url TEXT, via TEXT, priority INT, kind TEXT, detail TEXT);
+                  rank INT, batch INT, url TEXT, via TEXT, priority INT, kind TEXT, detail TEXT,
+                  blame INT);
 CREATE INDEX task_next ON task(host, rank) WHERE state = 0;
 CREATE INDEX task_later ON task(due) WHERE state = 1;
 CREATE INDEX task_retry ON task(host) WHERE state = 1;
 CREATE INDEX task_batch ON task(batch) WHERE state < 4;
+CREATE INDEX task_shard ON task(shard) WHERE state < 4;
+CREATE INDEX task_skipped ON task(state) WHERE state = 5;
 """
 
 
@@ -45,15 +52,16 @@ class Table:
     """All URLs that a worker knows in its shards, and their hosts."""
 
     def __init__(
-        self, order: str = "bfs", relax: bool = False, max_per_host: int | None = None, max_share: float = 1.0
+        self, order: str = "bfs", relax: bool = False, max_share: float = 1.0, limits: Limits | None = None
     ) -> None:
         self.order = order
         self.relax = relax  # with a depth limit, more links may be followed from a page that is found to be nearer
-        self.max_per_host = max_per_host
-        self.skipped = 0  # URLs skipped because their host has max_per_host pages
+        self.limits = limits or Limits()
+        self.skipped: Counter[str] = Counter()  # URLs skipped because of a limit of their host or domain, by its name
         self.nearer: list[tuple[Task, int]] = []  # done pages that were found to be nearer, and the batch that says so
         self.mixed: list[Task] = []  # tasks that merge what two batches say of a URL
-        self.held: set[int] = set()  # shards that are being released
+        self.held: set[int] = set()  # shards that are being released: nothing of them is taken
+        self._split = False  # whether a host may have URLs in several shards
         self.left: Counter[int] = Counter()  # URLs of each batch that are not done
         self.waiting = 0  # URLs that are not done, including those in flight
         self.gains = 0  # how often shards became ours, of which others may have done URLs
@@ -76,17 +84,33 @@ class Table:
 
     def add(self, tasks: Iterable[Task], batch: int, shard_of: Callable[[Task], int], now: float = 0.0) -> None:
         """Add the URLs of a batch; those that are known already do not count as its own."""
-        hosts = {}
+        hosts: dict[str, int] = {}
+        known: set[str] = set()
         for task in tasks:
-            shard = shard_of(task)
+            shard, host = shard_of(task), task.host
+            if host not in known and not self._is_admitted(task, host):
+                self.skipped[MAX_HOSTS] += 1
+                continue
+            if host not in known:
+                known.add(host)
+                self._hosts.enter(host, shard)
             if self._add(task, batch, shard):
-                hosts[task.host] = shard
+                hosts[host] = shard
         for host, shard in hosts.items():
             self._hosts.wake(host, shard, now)
 
-    def remember(self, past: list[tuple[str, int, int]]) -> None:
+    def _is_admitted(self, task: Task, host: str) -> bool:
+        """Tell whether a task may be added: not if its host is new, and its domain has all the hosts that it may have.
+
+        What the user gave is always admitted, and so is what another host waits for.
+        """
+        most = self.limits.max_hosts_per_domain
+        if most is None or task.depth == 0 or task.is_side_task or self._hosts.knows(host):
+            return True
+        return self._hosts.domains.count(urls.zone(host))[0] < most
+
+    def remember(self, past: Iterable[tuple[str, int, int]]) -> None:
         """Note (host, shard, folders) of hosts of which others may have done pages: they must be met again."""
-        self.gains += 1
         self._hosts.remember(past)
 
     def _add(self, task: Task, batch: int, shard: int) -> bool:
@@ -102,11 +126,11 @@ class Table:
         return False
 
     def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
-        state = HELD if shard in self.held else LATER if task.due else WAITING
+        state = LATER if task.due else WAITING
         rank, host = self._rank(task), task.host
         values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch)
-        more = (task.url, task.via, task.priority, task.kind, task.detail)
-        insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        more = (task.url, task.via, task.priority, task.kind, task.detail, task.blame)
+        insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         if not self._db.execute(insert, values + more).rowcount:
             return False
         self.left[batch] += 1
@@ -137,15 +161,18 @@ class Table:
         """
         if task.attempt > attempt:
             self._untake(key)
-            state = HELD if state == HELD else LATER
+            state = LATER
             self._next_later = min(self._next_later, task.due)
-        best = task._replace(depth=min(depth, task.depth), attempt=max(attempt, task.attempt))
-        if (best.depth, best.attempt) != (task.depth, task.attempt):
+        (blame,) = self._db.execute("SELECT blame FROM task WHERE key = ?", (key,)).fetchone()
+        depths, attempts, blames = (depth, task.depth), (attempt, task.attempt), (blame, task.blame)
+        best = task._replace(depth=min(depths), attempt=max(attempts), blame=max(blames))
+        if best != task:
             self.mixed.append(best)
         home = batch if task.depth <= depth else old
         self._db.execute(
-            "UPDATE task SET state = ?, depth = ?, attempt = ?, due = max(due, ?), rank = ?, batch = ? WHERE key = ?",
-            (state, best.depth, best.attempt, best.due, self._rank(best), home, key),
+            "UPDATE task SET state = ?, depth = ?, attempt = ?, due = max(due, ?), rank = ?, batch = ?, blame = ? "
+            "WHERE key = ?",
+            (state, best.depth, best.attempt, best.due, self._rank(best), home, best.blame, key),
         )
         self._reread(task.host)
         self.left[old] -= 1
@@ -179,9 +206,9 @@ class Table:
         if now >= self._next_later:
             self._ripen(now)
         while host := self._hosts.next(now, unanswered):
-            if self._is_at_limit(host, now):
+            if not self._is_held(host) and self._is_at_limit(host, now):
                 continue
-            found = self._next(host)
+            found = None if self._is_held(host) else self._next(host)
             if found is None:
                 self._hosts.retire(host)
                 continue
@@ -192,19 +219,38 @@ class Table:
         return None
 
     def _is_at_limit(self, host: Host, now: float) -> bool:
-        """Hold a host back at `max_per_host`; once so many pages are stored, its other URLs are skipped."""
-        if self.max_per_host is None or host.kept + host.taken < self.max_per_host or self._has_side_task(host.name):
+        """Hold a host back at a limit; once so much of it or its domain is stored, its other URLs are skipped."""
+        rule, limits = self._limit_of(host), self.limits
+        size = (host.size or 0) + host.pending if host.taken else 0
+        is_near = limits.reached_by_host(host.kept + host.taken, size) is not None
+        if not (rule or is_near) or self._has_side_task(host.name):
             return False
-        if host.kept >= self.max_per_host:
-            query = "SELECT key, batch FROM task WHERE host = ? AND state = 0"
-            rows = [row for row in self._db.execute(query, (host.name,)).fetchall() if row[0] not in self._taken]
-            self._mark_rows(rows, SKIPPED)
-            self.skipped += len(rows)
-            host.reread()
+        if rule is None:
+            self._hosts.wait(host, now + 0.5)
+            return True
+        most = SKIPPED_AT_ONCE + host.taken
+        query = "SELECT key, batch FROM task WHERE host = ? AND state = 0 LIMIT ?"
+        found = self._db.execute(query, (host.name, most)).fetchall()
+        rows = [row for row in found if row[0] not in self._taken]
+        self._mark_rows(rows, SKIPPED)
+        self.skipped[rule] += len(rows)
+        host.reread()
+        if len(found) < most:
             self._hosts.retire(host)
         else:
-            self._hosts.wait(host, now + 0.5)
+            self._hosts.wait(host, now + 0.01)  # the others next time: visits go on meanwhile
         return True
+
+    def _is_held(self, host: Host) -> bool:
+        """Whether all URLs of a host are of a shard that is being released."""
+        return not self._split and host.shard in self.held
+
+    def _limit_of(self, host: Host) -> str | None:
+        """Return the limit that a host or its domain has reached, by its name."""
+        rule = self.limits.reached_by_host(host.kept, host.size or 0)
+        if rule or not self.limits.count_domains:
+            return rule
+        return self.limits.reached_by_domain(*self._hosts.domains.count(host.domain)[1:])
 
     def _has_side_task(self, host: str) -> bool:
         """Tell whether a host has a robots or retry task, which stores no page of its own."""
@@ -238,7 +284,7 @@ class Table:
             if rows:
                 host.last_rank = rows[-1][0]
             for _, key, shard, url, depth, attempt, _, *rest in rows:
-                if key not in self._taken:
+                if key not in self._taken and shard not in self.held:
                     host.tasks.append((key, shard, Task(url, depth, attempt, 0.0, *rest)))
 
     def put_back(self, task: Task) -> None:
@@ -255,6 +301,7 @@ class Table:
         _, host = self._taken.pop(key, (0, None))
         if host is not None:
             host.taken -= 1
+            host.pending = host.pending if host.taken else 0
             self._hosts.release(host)
 
     def rest(
@@ -279,6 +326,10 @@ class Table:
         host.answered = host.answered if answered is None else answered
         self._hosts.rest(host, due, keeps_turn)
 
+    def rest_of(self, host: str) -> float:
+        """Return when a host may be requested next; 0 if it is not known."""
+        return self._hosts.due_of(host)
+
     def next_retry(self, host: str) -> float:
         """Return when the first retry of a host is due; 0 if there is none."""
         found = self._db.execute("SELECT min(due) FROM task WHERE state = 1 AND host = ?", (host,)).fetchone()[0]
@@ -288,33 +339,61 @@ class Table:
 
     def meet(self, host: str, done: Iterable[str], ours: Callable[[str], bool]) -> None:
         """Take in some of the keys of a host that are done, by the listings of its folders; not those of others."""
-        for key in map(bytes.fromhex, filter(ours, done)):
-            row = self._db.execute(f"SELECT state, batch, {TASK_COLUMNS} FROM task WHERE key = ?", (key,)).fetchone()
-            if row is None:
-                self._db.execute("INSERT INTO task (key, host, state) VALUES (?, ?, ?)", (key, host, DONE))
-            elif row[0] == SKIPPED:
-                self._db.execute("UPDATE task SET state = ? WHERE key = ?", (DONE, key))
-            elif row[0] != DONE:
-                self._mark_rows([(key, row[1])])
-                if self.relax:
-                    self._note_nearer(Task(*row[2:])._replace(attempt=0, due=0.0, via=""), row[1])
-        self._reread(host)
+        keys = list(map(bytes.fromhex, filter(ours, done)))
+        for start in range(0, len(keys), MAX_VARIABLES):
+            self._meet_some(host, keys[start : start + MAX_VARIABLES])
 
-    def set_met(self, host: Host, kept: int, gains: int) -> bool:
-        """Note that we know what is done of a host, and how many of its pages are stored.
+    def _meet_some(self, host: str, keys: list[bytes]) -> None:
+        marks = ", ".join("?" * len(keys))
+        query = f"SELECT key, state, batch, {TASK_COLUMNS} FROM task WHERE key IN ({marks})"
+        known = self._db.execute(query, keys).fetchall()
+        new = dict.fromkeys(keys)
+        for key, *_ in known:
+            del new[key]
+        self._db.executemany(f"INSERT INTO task (key, state) VALUES (?, {DONE})", [(key,) for key in new])
+        for key, state, batch, *task in known:
+            if state == SKIPPED:
+                self._db.execute("UPDATE task SET state = ? WHERE key = ?", (DONE, key))
+            elif state != DONE:
+                self._mark_rows([(key, batch)])
+                if self.relax:
+                    self._note_nearer(Task(*task)._replace(attempt=0, due=0.0, via=""), batch)
+                self._reread(host)
+
+    def uncounted(self, host: Host) -> str | None:
+        """Return a host of the same domain of which it is not known how much is stored, if that matters."""
+        return self._hosts.uncounted(host.domain) if self.limits.count_domains else None
+
+    def count_unmet(self, name: str, kept: int, size: int) -> None:
+        """Note how many pages of such a host are stored, and their bytes."""
+        self._hosts.count_unmet(name, kept, size)
+
+    def set_met(self, host: Host, kept: int, gains: int, size: int = 0) -> bool:
+        """Note that we know what is done of a host, how many of its pages are stored, and their bytes.
 
         False if shards became ours since the listings (there are more `gains`): the host must be met again.
         """
         if gains == self.gains:
-            host.met, host.kept = True, kept
+            host.met = True
+            self._hosts.set_stored(host, kept, size)
         return host.met
 
-    def mark_done(self, tasks: Sequence[Task], kept: bool, links: bool = True) -> None:
-        """Mark URLs that have a record (`kept`: with a page; `links`: there may be some) or a failure record."""
-        for start in range(0, len(tasks), MAX_VARIABLES):
-            self._mark_some(tasks[start : start + MAX_VARIABLES], kept, links)
+    def note_fetched(self, task: Task, size: int) -> None:
+        """Note the bytes that a URL will have in the store when it is done: they count towards its host's limit."""
+        if found := self._taken.get(key_of(task)):
+            found[1].pending += size
 
-    def _mark_some(self, tasks: Sequence[Task], kept: bool, links: bool) -> None:
+    def mark_done(
+        self, tasks: Sequence[Task], kept: bool, links: bool = True, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        """Mark URLs that have a record (`kept`: with a page; `links`: there may be some) or a failure record.
+
+        `sizes` has the bytes that each has in the store, by the name of the task.
+        """
+        for start in range(0, len(tasks), MAX_VARIABLES):
+            self._mark_some(tasks[start : start + MAX_VARIABLES], kept, links, sizes or {})
+
+    def _mark_some(self, tasks: Sequence[Task], kept: bool, links: bool, sizes: Mapping[str, int]) -> None:
         by_key = {key_of(task): task for task in tasks}
         marks = ", ".join("?" * len(by_key))
         query = f"SELECT key, batch, depth FROM task WHERE key IN ({marks}) AND state < {DONE}"
@@ -322,8 +401,9 @@ class Table:
         for key, task in by_key.items():
             if key not in self._taken:  # its shard was not ours for a while, or it is to be retried
                 self._reread(task.host)
-            elif kept:
-                self._taken[key][1].kept += 1
+            elif kept or sizes:
+                host = self._taken[key][1]
+                self._hosts.set_stored(host, host.kept + kept, (host.size or 0) + sizes.get(task.name, 0))
         self._mark_rows([row[:2] for row in found])
         for key, batch, depth in found if links and self.relax else ():
             if depth < by_key[key].depth:  # found to be nearer while it was in flight
@@ -337,10 +417,14 @@ class Table:
         query = "SELECT key, batch FROM task WHERE key = ? AND state < 4"
         self._mark_rows(self._db.execute(query, (key,)).fetchall(), SKIPPED)
 
-    def adopt(self, max_per_host: int | None, max_share: float) -> None:
-        """Use these limits from now on, and forget skipped URLs, so that they may be handed over again."""
-        self.max_per_host, self._hosts.max_share = max_per_host, max_share
-        self._db.execute(f"DELETE FROM task WHERE state = {SKIPPED}")
+    def adopt(self, max_share: float, limits: Limits) -> None:
+        """Use these limits from now on; see `forget_skipped`."""
+        self.limits, self._hosts.max_share = limits, max_share
+
+    def forget_skipped(self) -> bool:
+        """Forget some of the skipped URLs, so that they may be handed over again; False if there were none."""
+        some = f"SELECT rowid FROM task WHERE state = {SKIPPED} LIMIT {CHANGED_AT_ONCE}"
+        return self._db.execute(f"DELETE FROM task WHERE rowid IN ({some})").rowcount > 0
 
     def _mark_rows(self, rows: Sequence[tuple[bytes, int]], state: int = DONE) -> None:
         """Mark rows of (key, batch) as done or skipped."""
@@ -393,41 +477,55 @@ class Table:
     def of_shards(self, shards: Iterable[int]) -> Iterator[tuple[int, int, Task]]:
         """Yield (shard, batch, task) of all URLs of these shards that are not done now, shard by shard.
 
-        They are sorted before the first is given, so that the table may change, and few are in memory at a time.
+        The table may change meanwhile, and few of them are in memory at a time.
         """
-        where = f"state < 4 AND shard IN ({listed(shards)})"
-        rows = self._db.execute(f"SELECT shard, batch, {TASK_COLUMNS} FROM task WHERE {where} ORDER BY shard")
-        while some := rows.fetchmany(1000):
-            for shard, batch, *task in some:
-                yield shard, batch, Task(*task)
+        for shard in sorted(shards):
+            for rows in self._rows_of(shard, f"batch, {TASK_COLUMNS}"):
+                for _, batch, *task in rows:
+                    yield shard, batch, Task(*task)
+
+    def _rows_of(self, shard: int, columns: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a shard that are not done, with their numbers, some at a time."""
+        last = -1
+        where = "state < 4 AND shard = ? AND rowid > ?"
+        query = f"SELECT rowid, {columns} FROM task WHERE {where} ORDER BY rowid LIMIT {CHANGED_AT_ONCE}"
+        while rows := self._db.execute(query, (shard, last)).fetchall():
+            last = rows[-1][0]
+            yield rows
 
     def hold(self, shards: Iterable[int], split: bool = False) -> None:
         """Give out no more URLs of these shards; those that are taken may finish."""
         shards = set(shards)
         self.held.update(shards)
-        self._db.execute(f"UPDATE task SET state = {HELD} WHERE state < 2 AND shard IN ({listed(shards)})")
+        self._split = split
         for host in self._hosts.of_shards(shards, split):
             host.reread()
 
-    def in_flight(self, shard: int) -> bool:
-        """Tell whether a URL of a shard is taken and not done yet."""
-        return any(found == shard for found, _ in self._taken.values())
+    def shards_in_flight(self) -> set[int]:
+        """Return the shards of which a URL is taken and not done yet."""
+        return {shard for shard, _ in self._taken.values()}
 
-    def forget(self, shards: Iterable[int], split: bool) -> None:
+    def forget(self, shards: Iterable[int], split: bool) -> Iterator[None]:
         """Forget the waiting URLs of shards that are no longer ours; done ones stay done.
 
-        Their hosts must be met again if the shards come back. With `split` a host is in many shards, and stays.
+        Their hosts must be met again if the shards come back. With `split` a host is in many shards, and stays. Yields
+        after each part, so that visits may go on; nothing of these shards is taken meanwhile.
         """
         shards = set(shards)
-        ours = f"state < 4 AND shard IN ({listed(shards)})"
-        for batch, count in self._db.execute(f"SELECT batch, count(*) FROM task WHERE {ours} GROUP BY batch"):
-            self.left[batch] -= count
-            self.waiting -= count
+        self.hold(shards, split)
         for key in [key for key, (shard, _) in self._taken.items() if shard in shards]:
             self._untake(key)
-        self._db.execute(f"DELETE FROM task WHERE {ours}")
+        for shard in shards:
+            for rows in self._rows_of(shard, "batch"):
+                last = rows[-1][0]
+                self._db.execute("DELETE FROM task WHERE state < 4 AND shard = ? AND rowid <= ?", (shard, last))
+                batches = Counter(batch for _, batch in rows)
+                self.left.subtract(batches)
+                self.waiting -= len(rows)
+                yield
         if not split:
-            self._hosts.forget(shards)
+            for _ in self._hosts.forget(shards):
+                yield
         for host in self._hosts.of_shards(shards, split):
             host.reread()
         self.held.difference_update(shards)
@@ -452,6 +550,10 @@ class Table:
         self._hosts.save()
         return self._hosts.queues(after, most)
 
+    def earliest(self) -> float:
+        """Return when the first waiting URL is due; in the past if one is taken."""
+        return -inf if self._taken else min(self._hosts.earliest(), self._next_later)
+
     def next_due(self, now: float) -> float:
         """Return the seconds until the next host or retry is due that is not yet; an hour if none will be."""
         return min(self._hosts.next_due(now), self._next_later, now + 3600.0) - now
@@ -460,8 +562,3 @@ class Table:
 def key_of(task: Task) -> bytes:
     """Return a task's key as the table has it: bytes, half as long."""
     return bytes.fromhex(urls.key(task.url if task.kind == PAGE else task.name))
-
-
-def listed(shards: Iterable[int]) -> str:
-    """Return shards as a list in SQL."""
-    return ", ".join(map(str, shards))

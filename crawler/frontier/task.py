@@ -31,15 +31,23 @@ class Task(NamedTuple):
     # Of a sitemap: its level, if above 1. Of a robots task: `host~token`. Of a retry: the mark of the failure record,
     # after the role of what failed unless that is a page: `sitemap-2#mark`.
     detail: str = ""
+    blame: int = 0  # for workers that died while they had it in hand (see `Machine._on_worker_death`)
 
     @classmethod
     def named(
-        cls, name: str, depth: int = 0, attempt: int = 0, due: float = 0.0, via: str = "", priority: int = PRIORITY
+        cls,
+        name: str,
+        depth: int = 0,
+        attempt: int = 0,
+        due: float = 0.0,
+        via: str = "",
+        priority: int = PRIORITY,
+        blame: int = 0,
     ) -> Task:
         """Return the task with this name (see `name`); any other fragment is dropped, as it is from links."""
         url, _, role = name.partition("#")
         kind, detail = _read_role(role) if role else (PAGE, "")
-        return cls(url, depth, attempt, due, via, priority, kind, detail)
+        return cls(url, depth, attempt, due, via, priority, kind, detail, blame)
 
     @property
     def name(self) -> str:
@@ -127,14 +135,14 @@ def _read_role(role: str) -> tuple[str, str]:
 
 
 def shard_of(task: Task, shards: int, spread: str) -> int:
-    """Return the shard of a task: that of its host or, spread by URL, of what its record is named by."""
-    return shard_of_host(task.subject if spread == "url" else task.url.split("/", 3)[2], shards)
+    """Return the shard of a task: that of its host's domain, of its host or, spread by URL, of its record's name."""
+    return shard_of_host(task.subject if spread == "url" else task.url.split("/", 3)[2], shards, spread)
 
 
 @lru_cache(maxsize=16_384)  # most links of a page are on few hosts, and each is looked up several times
-def shard_of_host(name: str, shards: int) -> int:
+def shard_of_host(name: str, shards: int, spread: str = "domain") -> int:
     """Return the shard of a host, or of any other name."""
-    return urls.shard_of_key(urls.key(name), shards)
+    return urls.shard_of_key(urls.key(urls.shard_group(name) if spread == "domain" else name), shards)
 
 
 def extend(via: str, url: str) -> str:

@@ -36,10 +36,16 @@ class Survey:
     """What a worker reports of its hosts: from the last complete pass, or the first as far as it got."""
 
     def __init__(
-        self, table: Table, settings: Settings, clock: Clock, is_sought: Callable[[str], bool] = lambda host: False
+        self,
+        table: Table,
+        settings: Settings,
+        clock: Clock,
+        is_sought: Callable[[str], bool] = lambda host: False,
+        is_held: Callable[[str], bool] = lambda host: False,
     ) -> None:
-        """`is_sought` tells whether a host waits for its robots.txt."""
+        """`is_sought` tells whether a host waits for its robots.txt, `is_held` whether for a turn at its address."""
         self._table, self._settings, self._clock, self._is_sought = table, settings, clock, is_sought
+        self._is_held = is_held
         self._hosts: dict[str, Any] = {}
         self._retries = 0
         self._last: Round | None = None
@@ -82,6 +88,8 @@ class Survey:
 
     def _reason(self, queue: Queue, now: float) -> str:
         """Return why the URLs of a host are waiting."""
+        if queue.due > now and self._is_held(queue.host):
+            return "address"
         if self._is_sought(queue.host):
             return "robots"
         if queue.busy or queue.due > now:

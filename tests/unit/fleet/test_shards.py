@@ -17,7 +17,7 @@ from crawler.clock import Clock
 from crawler.errors import StoreAway
 from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_counters
 from crawler.fleet.local_lock import LocalLock
-from crawler.fleet.shards import Shards
+from crawler.fleet.shards import Shards, too_many_workers
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
@@ -251,13 +251,13 @@ import sys, time
 from pathlib import Path
 from crawler.settings import Settings
 from crawler.store.mount import Files
-from crawler.fleet.shards import Shards
+from crawler.fleet.shards import Shards, too_many_workers
 shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, heartbeat=2.0, dead_after=30.0))
 shards.beat({"id": "killed", "pages": 3}, "")
 print(list(shards.balance(set())[0]), flush=True)
 sys.stdin.readline()
 shards.beat({"id": "killed", "pages": 4}, "")
-shards.local_lock.note({"id": "killed", "pages": 5})
+shards.local_lock.note({"id": "killed", "machine": "boss", "pages": 5})
 print("noted", flush=True)
 time.sleep(600)
 """
@@ -301,6 +301,29 @@ def test_a_worker_killed_on_this_machine_is_buried_at_once_with_its_last_counter
     assert len(ann.mine) == 8
     assert sorted(found["pages"] for found in read_counters(ann.shards.files)) == [1, 5]
     assert not list(world.root.glob("crawler-*/killed.*")), "nothing is left of it"
+
+
+def test_a_worker_whose_supervisor_has_not_dealt_with_its_death_keeps_its_shards(
+    world: World, killed: subprocess.Popen[str]
+) -> None:
+    ann, supervisor = world.worker("ann"), LocalLock("boss")
+    go_on_and_die(killed)
+    world.rounds(ann)
+    assert ann.mine == set(), "its pages would be read by us before it is known which one killed it"
+    LocalLock.allow_heirs("killed")
+    ann.balance()
+    assert len(ann.mine) == 8
+    assert not list(world.root.glob("crawler-*/killed.*")), "nothing is left of it"
+    supervisor.release()
+
+
+def test_a_worker_whose_supervisor_died_too_has_heirs_at_once(world: World, killed: subprocess.Popen[str]) -> None:
+    ann, supervisor = world.worker("ann"), LocalLock("boss")
+    go_on_and_die(killed)
+    ann.beat()
+    supervisor._lock.release()
+    ann.balance()
+    assert len(ann.mine) == 8
 
 
 def test_a_worker_killed_after_a_pulse_that_we_have_not_seen_yet_is_buried_all_the_same(
@@ -572,3 +595,20 @@ def test_counters_that_cannot_be_read_are_passed_over(world: World) -> None:
     (world.root / "workers" / "bob@000001").write_bytes(b"half a line")
     (world.root / "workers" / "cid@000001").write_bytes(b"[]")
     assert [found["id"] for found in read_counters(ann.shards.files)] == ["ann"]
+
+
+def test_idle_workers_without_a_shard_are_not_waited_for(world: World) -> None:
+    crew = [world.worker(f"w{number:02d}") for number in range(9)]
+    for _ in range(3):
+        for number, worker in enumerate(crew):
+            worker.round(idle=3 if number == 8 else None)
+    assert [len(worker.mine) for worker in crew] == [1] * 8 + [0]
+    assert not crew[0].shards.any_idle(), "one that has no shard gets nothing, however soon it is flushed"
+    crew[1].beat(idle=3)
+    crew[0].round()
+    assert crew[0].shards.any_idle()
+
+
+def test_more_workers_than_shards_are_named() -> None:
+    said = too_many_workers(200, 64)
+    assert said.startswith("200 workers run, but this store has 64 shards, so 136 of them have nothing to do")

@@ -27,6 +27,7 @@ from crawler.frontier import frontier as frontier_module
 from crawler.frontier.batches import BatchFiles, from_lines, to_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
+from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, Task
 from crawler.settings import Settings
@@ -115,6 +116,7 @@ SPELLED = st.sampled_from(["https://a.example/", "http://b.example:81/?q=%C3%A9&
             priority=st.integers(0, 10),
             kind=st.just(PAGE),  # test_task.py has the others
             detail=st.just(""),
+            blame=st.integers(0, 9),
         )
     )
 )
@@ -170,14 +172,14 @@ def test_a_huge_depth_harms_nothing(root: Path) -> None:
 
 def test_the_name_of_a_batch_tells_how_many_lines_it_has(root: Path) -> None:
     add(frontier_of(root), *(Task(f"{A}{number}") for number in range(7)))
-    names = [path.name for path in root.glob("frontier/*/*")]
+    names = [path.name for path in root.glob("frontier/*/*-*")]
     assert sum(int(name.rpartition(".")[2]) for name in names) == 7
 
 
 def test_a_long_lot_becomes_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
     add(frontier_of(root), *(Task(f"{A}{number}") for number in range(25)))
-    assert sorted(path.name.rpartition(".")[2] for path in root.glob("frontier/*/*")) == ["10", "10", "5"]
+    assert sorted(path.name.rpartition(".")[2] for path in root.glob("frontier/*/*-*")) == ["10", "10", "5"]
 
 
 @settings(deadline=None)
@@ -338,7 +340,7 @@ class Life(RuleBasedStateMachine):
     def give_a_shard_back_and_take_it_again(self, shard: int) -> None:
         self.mine.hold([shard])
         self.insist(self.mine.flush)
-        if not self.mine.table.in_flight(shard):
+        if shard not in self.mine.table.shards_in_flight():
             self.insist(self.mine.disown, [shard])
         else:
             self.insist(self.mine.disown, [shard], lost=[shard])  # another worker took it
@@ -402,7 +404,7 @@ def test_the_smaller_depth_and_the_higher_attempt_of_two_batches_survive_a_resta
     mine.table.mark_done([taken[0]], kept=True)
     for shard in (0, 1):
         mine.tidy(shard)
-    assert not list(root.glob("frontier/*/*")), "nothing counts for ever"
+    assert not list(root.glob("frontier/*/*-*")), "nothing counts for ever"
 
 
 def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
@@ -455,7 +457,7 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
     for number in range(5):
         mine.table.mark_done([Task(f"{A}{number}")], kept=True)
     mine.tidy(mine.shard_of(Task(A)))
-    assert len(list(root.glob("frontier/*/*"))) < 35
+    assert len(list(root.glob("frontier/*/*-*"))) < 35
     assert on_disk(root).keys() == {f"{A}{number}" for number in range(5, frontier_module.MAX_SMALL + 10)}
 
 
@@ -466,13 +468,13 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     mine = owner_of(root)
     for number in range(4):
         add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
-    names = set(root.glob("frontier/*/*"))
+    names = set(root.glob("frontier/*/*-*"))
     tidy(mine, mine.shard_of(Task(A)), most=1)
-    assert set(root.glob("frontier/*/*")) == names
+    assert set(root.glob("frontier/*/*-*")) == names
     for number in range(4):
         mine.table.mark_done([Task(f"{A}{number}/0")], kept=True)
     tidy(mine, mine.shard_of(Task(A)), most=1)
-    assert len(set(root.glob("frontier/*/*")) - names) == 1, "now they are small, and two of them become one"
+    assert len(set(root.glob("frontier/*/*-*")) - names) == 1, "now they are small, and two of them become one"
 
 
 # ---- a large inbox
@@ -513,9 +515,9 @@ def test_nothing_is_removed_while_there_is_more_to_read(large: Path) -> None:
         mine.table.mark_done([Task(url)], kept=True)
     shard = mine.shard_of(Task(A))
     assert not mine.tidy(shard)
-    assert len(list(large.glob("frontier/*/*"))) == 11
+    assert len(list(large.glob("frontier/*/*-*"))) == 11
     assert read_all(mine).tidy(shard)
-    assert len(list(large.glob("frontier/*/*"))) == 10
+    assert len(list(large.glob("frontier/*/*-*"))) == 10
 
 
 def test_a_shard_that_is_given_back_before_it_is_read_keeps_its_batches(large: Path) -> None:
@@ -566,7 +568,7 @@ def test_what_a_dead_worker_had_is_written_anew_a_lot_at_a_time(large: Path) -> 
         assert len(list(large.glob("frontier/*/giver-*"))) == 11, "nothing is removed before all of it is written"
         rounds += 1
     assert rounds >= 10
-    assert {path.name.partition("-")[0] for path in large.glob("frontier/*/*")} == {"heir"}
+    assert {path.name.partition("-")[0] for path in large.glob("frontier/*/*-*")} == {"heir"}
     assert len(on_disk(large)) == 101
 
 
@@ -602,9 +604,9 @@ def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root
     shard = mine.shard_of(Task(A))
     assert mine.take()
     mine.hold([shard])
-    assert mine.table.in_flight(shard)
+    assert shard in mine.table.shards_in_flight()
     add(mine, Task(A, 0, 1, 10.0))
-    assert not mine.table.in_flight(shard)
+    assert shard not in mine.table.shards_in_flight()
     assert mine.table.taken == 0
     assert mine.table.take(1e9) is None, "nothing of it is given out any more"
     mine.disown([shard])
@@ -683,7 +685,8 @@ def meet(owner: Frontier, done: set[str], kept: int) -> None:
     """Take in what is done of a host, when it is first given out, as a visit does."""
     task, host = owner.take()  # type: ignore[misc]
     assert not host.met
-    assert owner.meet(host, done, kept, owner.table.gains)
+    owner.meet(host, done)
+    assert owner.table.set_met(host, kept, owner.table.gains)
     assert host.met and host.kept == kept
     owner.table.put_back(task)
     owner.table.rest(host, 0.0)
@@ -820,14 +823,14 @@ def test_a_host_is_given_to_as_many_visitors_as_it_has_lanes() -> None:
 
 
 def test_a_host_that_has_its_share_is_cut() -> None:
-    table = table_of(*(Task(f"{A}{number}") for number in range(5)), Task(B), max_per_host=2)
+    table = table_of(*(Task(f"{A}{number}") for number in range(5)), Task(B), limits=Limits(max_per_host=2))
     assert sorted(take_all(table)) == [A + "0", A + "1", B]
     assert table.take(10.0) is None
-    assert (table.skipped, table.waiting, table.left[1]) == (3, 0, 0)
+    assert (table.skipped.total(), table.waiting, table.left[1]) == (3, 0, 0)
 
 
 def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
-    table = table_of(*(Task(f"{A}{number}") for number in range(5)), max_per_host=2)
+    table = table_of(*(Task(f"{A}{number}") for number in range(5)), limits=Limits(max_per_host=2))
     take_all(table)
     assert table.take(10.0) is None
     assert table.count_hosts() == 0
@@ -835,7 +838,7 @@ def test_a_host_that_has_its_share_is_at_rest_for_good() -> None:
 
 
 def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
-    table = table_of(*(Task(f"{A}{number}") for number in range(3)), max_per_host=1)
+    table = table_of(*(Task(f"{A}{number}") for number in range(3)), limits=Limits(max_per_host=1))
     taken = table.take(0.0)
     assert taken and table.take(0.0) is None
     table.mark_done([taken[0]], kept=False)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from crawler.frontier import hosts as hosts_module
 from crawler.frontier import table as table_module
 from crawler.frontier.hosts import SOON, Host
+from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
 from crawler.frontier.task import ROBOTS, Task, robots_task
 from crawler.web import urls
@@ -292,7 +293,9 @@ class TableAndModel(RuleBasedStateMachine):
         if what == 0 and self.done:
             self.let_wait_again(Task(sorted(self.done)[which % len(self.done)]), batch)
         elif what == 1:
-            self.table.adopt(None, self.max_share)
+            self.table.adopt(self.max_share, Limits())
+            while self.table.forget_skipped():
+                pass
             self.skipped.clear()
         elif what == 2:
             self.merge_batches({batch, batch % BATCHES + 1})
@@ -316,7 +319,7 @@ class TableAndModel(RuleBasedStateMachine):
     def forget(self, shard: int, returns: bool) -> None:
         """Give a shard up, though visits may be under way, as when another worker took it; perhaps it comes back."""
         gone = self.held or {shard}
-        self.table.forget(gone, self.split)
+        deque(self.table.forget(gone, self.split), maxlen=0)
         self.held = set()
         lost = [url for url in self.known if self.shard_of(Task(url)) in gone]
         for url in lost:
@@ -412,7 +415,9 @@ class TableAndModel(RuleBasedStateMachine):
                 batch: count for batch, count in self.left.items() if count
             }
             for shard in range(SHARDS):
-                assert self.table.in_flight(shard) == any(self.shard_of(Task(url)) == shard for url in self.taken)
+                assert (shard in self.table.shards_in_flight()) == any(
+                    self.shard_of(Task(url)) == shard for url in self.taken
+                )
 
     @invariant()
     def memory_is_bounded(self) -> None:
@@ -662,6 +667,17 @@ def test_of_many_hosts_a_bounded_number_is_in_memory_and_each_has_its_turn() -> 
 # ---- tasks of one host
 
 
+def test_the_blame_of_a_task_stays_with_it_whichever_batch_brings_it_first() -> None:
+    plain, blamed = Task(home(0), 2), Task(home(0), 3, attempt=1, blame=2)
+    for first, second in ((plain, blamed), (blamed, plain)):
+        table = Table()
+        table.add([first], 1, lambda _: 0)
+        table.add([second], 2, lambda _: 0)
+        merged = Task(home(0), 2, attempt=1, blame=2)
+        assert [task._replace(due=0.0) for task in table.drain_mixed()] == [merged]
+        assert take(table, 1.0)[0] == merged
+
+
 def test_what_is_put_back_is_given_out_as_it_is_known_by_then() -> None:
     table = Table()
     table.add([Task(home(0), 5)], 1, lambda _: 0)
@@ -682,14 +698,14 @@ def test_what_is_put_back_waits_behind_a_robots_task_that_came_meanwhile() -> No
 
 
 def test_a_robots_task_in_flight_does_not_let_a_host_exceed_its_limit() -> None:
-    table = table_of(*(f"{home(0)}{page}" for page in range(4)), max_per_host=1)
+    table = table_of(*(f"{home(0)}{page}" for page in range(4)), limits=Limits(max_per_host=1))
     task, host = take(table, 0.0)
     table.mark_done([task], kept=True)
     table.rest(host, 0.0, lanes=3)
     table.add([robots_task(home(0), "b.example", "0")], 2, lambda _: 0)
     assert take(table, 0.0)[0].kind == ROBOTS
     assert table.take(0.0) is None
-    assert (table.skipped, table.waiting, table.taken) == (3, 1, 1)
+    assert (table.skipped.total(), table.waiting, table.taken) == (3, 1, 1)
 
 
 @pytest.mark.parametrize("how", ["rest", "finish", "put back"])
@@ -697,7 +713,7 @@ def test_a_visit_that_ends_after_its_shard_left_and_came_back_disturbs_no_other(
     found = [f"{home(0)}{page}" for page in range(3)]
     table = table_of(*found)
     task, old = take(table, 0.0)
-    table.forget([0], split=False)
+    deque(table.forget([0], split=False), maxlen=0)
     add(table, *found)
     again, new = take(table, 0.0)
     assert again == task and new is not old, "it is requested twice, and that is all"
