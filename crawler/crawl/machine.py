@@ -17,6 +17,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait as wait_for_processes
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -26,18 +27,22 @@ from crawler import errors
 from crawler.crawl import child
 from crawler.crawl.cpu import Core
 from crawler.crawl.logs import Logs, log
+from crawler.crawl.page_budget import PageBudget
 from crawler.crawl.progress import Progress
 from crawler.crawl.reload import SettingsWatcher, Verdict
 from crawler.crawl.resources import BASE_FILES, concurrency_for, files_for
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
+from crawler.crawl.watchdog import Watchdog, longest_silence
 from crawler.crawl.worker import ending
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
+from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.batches import Outbox, from_lines
 from crawler.frontier.task import Task
 from crawler.settings import Settings, render
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from crawler.terminal import many
+from crawler.trust import Trust
 from crawler.web.page import Failure
 
 CONCURRENCY = 512  # requests open per worker, unless said
@@ -45,6 +50,7 @@ MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure rec
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 FEW_SUSPECTS = 16
 SUSPECT_SECONDS, SUSPECTS_SECONDS = 2.0, 60.0  # between the retries of two suspects, and for all of them at most
+EXIT_SECONDS = 5.0  # for the process of a worker that has ended
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
 # glibc's malloc: with a heap per thread a worker used half as much memory again; without a larger threshold it would
 # return the memory of each page to the kernel and fetch it again for the next.
@@ -66,22 +72,28 @@ class Plan:
     concurrency: int
     time_limit: float | None = None
     quiet: bool = False
+    forever: bool = False
     logs: Logs = field(default_factory=Logs)
     id: str = field(default_factory=lambda: secrets.token_hex(4))
+    trust: Trust = field(default_factory=Trust)  # given to workers by way of memory, never of the store
 
 
 class Machine:
     """`crawler run` on a store that exists: runs workers until the crawl is over or something stops it."""
 
-    def __init__(self, plan: Plan, settings: Settings) -> None:
+    def __init__(self, plan: Plan, settings: Settings, began: float | None = None) -> None:
+        """`began` is when the machine started, if it was at work before (monotonic)."""
         self.plan = plan
         self.settings = settings
         self.id = plan.id
         self.scoreboard = Scoreboard(child.CONTEXT, plan.workers, plan.concurrency)
+        self.scoreboard.forever = plan.forever
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._work: dict[Future[str], int] = {}
         self._outcomes: Counter[str] = Counter()
         self._processes: dict[int, BaseProcess] = {}
+        self._watchdog = Watchdog(self.scoreboard, longest_silence(settings))
+        self._hung: set[int] = set()  # rows of the workers that we have killed because they made no progress
         self._blamed: Counter[str] = Counter()
         self._ooms = oom_kills()
         self._crashes: dict[int, list[float]] = {}
@@ -89,7 +101,7 @@ class Machine:
         self._signals = 0
         self._out_of_time = self._stop_logged = self._paused = False
         self._pauses: dict[str, float] = {}  # kinds of pauses of our workers, since when
-        self._began = time.monotonic()
+        self._began = time.monotonic() if began is None else began
 
     @property
     def elapsed(self) -> float:
@@ -102,12 +114,14 @@ class Machine:
         for number in child.SIGNALS:
             signal.signal(number, self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
+        budget = PageBudget(Files(self.plan.root, self.id), self.id, self.scoreboard, lambda: self.settings)
         try:
             for row in range(self.plan.workers):
                 self._start(row)
             # In its own thread, because a mount may hang.
             watcher = SettingsWatcher(Files(self.plan.root, self.id), self.settings)
             threading.Thread(target=watcher.watch, args=(self._apply,), daemon=True, name="settings").start()
+            budget.start()
             while self._work and self._signals < 2:
                 self._watch()
                 self._log_changes()
@@ -117,13 +131,16 @@ class Machine:
         finally:
             progress.close()
             self._end()
+            budget.stop()
         if self._error:
             raise self._error
         return self._exit_code()
 
     def _start(self, row: int) -> None:
+        self._watchdog.begin(row)
+        self.scoreboard.set_id(row, "")
         pool = self._pools[row] = child.make_pool(init_worker, self.scoreboard, self.plan.logs)
-        self._work[child.submit(pool, work, str(self.plan.root), row, self.id, self.settings)] = row
+        self._work[child.submit(pool, work, str(self.plan.root), row, self.id, self.settings, self.plan.trust)] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -135,25 +152,53 @@ class Machine:
         ended, _ = wait(self._work, timeout=0.2)
         for future in ended:
             row = self._work.pop(future)
-            try:
-                outcome = future.result()
-            except BrokenProcessPool:
-                self._on_worker_death(row)
-                outcome = ending.MARKED_DEAD
-            except CrawlerError as error:
-                self._error = self._error or error
-                self.scoreboard.drain()
-                outcome = ending.STOPPED
-            except Exception:  # noqa: BLE001 - a bug in one worker must not end the machine
-                log.exception("bug in the crawler: a worker failed and is replaced", extra={"event": "fault"})
-                self._processes[row].kill()
-                self._on_worker_death(row, fault=True)
-                outcome = ending.MARKED_DEAD
-            self._pools.pop(row).shutdown()
-            if outcome == ending.MARKED_DEAD and not self.scoreboard.draining:
+            outcome = self._outcome(row, future)
+            self._close(row)
+            if outcome in ending.REPLACED and not self.scoreboard.draining:
                 self._start(row)
             else:
                 self._outcomes[outcome] += 1
+        for row in self._watchdog.look(set(self._work.values()) - self._hung):
+            self._kill_hung(row)
+
+    def _outcome(self, row: int, ended: Future[str]) -> str:
+        """Return the outcome of a worker that has ended."""
+        try:
+            outcome = ended.result()
+        except BrokenProcessPool:
+            self._on_worker_death(row)
+            return ending.MARKED_DEAD
+        except CrawlerError as error:
+            self._error = self._error or error
+            self.scoreboard.drain()
+            return ending.STOPPED
+        except Exception:  # noqa: BLE001 - a bug in one worker must not end the machine
+            log.exception("bug in the crawler: a worker failed and is replaced", extra={"event": "fault"})
+            self._processes[row].kill()
+            self._on_worker_death(row, fault=True)
+            return ending.MARKED_DEAD
+        if outcome == ending.NO_HEARTBEAT:
+            self._count_crash(row, fault=True)
+        return outcome
+
+    def _close(self, row: int) -> None:
+        """End the process of a worker that has ended: a thread of it may hang, and would keep it for ever."""
+        pool, process = self._pools.pop(row), self._processes[row]
+        pool.shutdown(wait=False)
+        if not wait_for_processes([process.sentinel], EXIT_SECONDS):
+            process.kill()
+        pool.shutdown()
+        self._hung.discard(row)
+        LocalLock.allow_heirs(self.scoreboard.id_of(row))
+
+    def _kill_hung(self, row: int) -> None:
+        """Kill a worker that makes no progress, also while it is to finish; `_on_worker_death` does the rest."""
+        self._hung.add(row)
+        seconds = self._watchdog.seconds
+        pages = ", ".join(task.name for task in from_lines("\n".join(self.scoreboard.reading(row)).encode()))
+        extra = {"event": "worker-hung", "seconds": round(seconds), "url": pages}
+        log.warning("worker made no progress for %.0f s%s; killing it", seconds, pages and f" on {pages}", extra=extra)
+        self._processes[row].kill()
 
     def _apply(self, verdict: Verdict) -> None:
         """Apply an edit of crawl.yaml, and log it once for all workers."""
@@ -190,12 +235,14 @@ class Machine:
     def _on_worker_death(self, row: int, fault: bool = False) -> None:
         """Blame a page for a dead worker: the one that it was reading, or else all that it had in flight.
 
-        A page that crashes two workers, or makes two run out of memory, gets a failure record. A kill from outside
-        looks much the same and may hit the same page twice by chance, so it counts half, as does a crash with many
-        suspects. They are retried, each at its own time, to tell them apart; all else waits in the worker's batches.
+        A page that crashes two workers, makes two run out of memory, or two hang, gets a failure record. A kill from
+        outside looks much the same and may hit the same page twice by chance, so it counts half, as does a crash with
+        many suspects, and a hang in which no page was read (somebody has suspended the process, say). Suspects are
+        retried, each at its own time, to tell them apart; all else waits in the worker's batches.
         """
         in_flight, reading = self.scoreboard.in_flight(row), self.scoreboard.reading(row)
-        has_crashed, suspects = self._has_crashed(row), reading or in_flight
+        has_hung, suspects = row in self._hung, reading or in_flight
+        has_crashed = self._has_crashed(row) or bool(has_hung and reading)
         if not has_crashed and len(suspects) > FEW_SUSPECTS:
             suspects = []  # most likely a kill from outside
         blame = 2 if has_crashed and len(suspects) <= FEW_SUSPECTS else 1
@@ -203,19 +250,24 @@ class Machine:
         log.warning("worker died with %s in flight; replaced", many(len(in_flight), "page"), extra=extra)
         self.scoreboard.clear_tasks(row)
         self._count_crash(row, fault)
+        how = f"the worker made no progress for {self._watchdog.seconds:.0f} s" if has_hung else ""
+        with suppress(StoreError):  # the dead worker's batches still hold all of them
+            self._blame([*from_lines("\n".join(suspects).encode())], blame, how)
+
+    def _blame(self, suspects: list[Task], blame: int, how: str) -> None:
+        """Retry suspects, or write their failure records. The blame goes along: another machine may be next."""
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, outbox = StoreWriter(self.plan.root, files), Outbox(files, self.settings)
         step = min(SUSPECT_SECONDS, SUSPECTS_SECONDS / max(len(suspects), 1))
-        with suppress(StoreError):  # the dead worker's batches still hold all of them
-            retried: list[Task] = []
-            for number, task in enumerate(from_lines("\n".join(suspects).encode())):
-                self._blamed[task.name] += blame
-                if self._blamed[task.name] >= MAX_BLAME:
-                    store.put_failure(task.name, Failure(task.url, "worker-died"), task.attempt + 1, task.depth)
-                else:
-                    due = time.monotonic() + step * number
-                    retried.append(task._replace(attempt=task.attempt + 1, due=due))
-            outbox.send(retried)
+        retried: list[Task] = []
+        for number, task in enumerate(suspects):
+            total = self._blamed[task.name] = max(self._blamed[task.name], task.blame) + blame
+            if total >= MAX_BLAME:
+                store.put_failure(task.name, Failure(task.url, "worker-died", how), task.attempt + 1, task.depth)
+            else:
+                due = time.monotonic() + step * number
+                retried.append(task._replace(attempt=task.attempt + 1, due=due, blame=total))
+        outbox.send(retried)
 
     def _has_crashed(self, row: int) -> bool:
         """Whether a dead worker crashed or ran out of memory, so that it was not killed from outside."""
@@ -248,9 +300,16 @@ class Machine:
             pool.shutdown()
         self._pools.clear()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the run ended because nothing is due within the hour."""
+        return bool(self._outcomes[ending.LATER]) and set(self._outcomes) <= {ending.OVER, ending.LATER}
+
     def _exit_code(self) -> int:
         if set(self._outcomes) == {ending.OVER}:
             return errors.OVER
+        if self.is_waiting:
+            return errors.LIMIT
         if self._signals or self.scoreboard.stop_requested or self._outcomes[ending.STOPPED]:
             return errors.LIMIT if self._out_of_time and not self._signals else errors.STOPPED
         return errors.LIMIT if self._outcomes[ending.LIMIT] or self._out_of_time else errors.OVER
@@ -271,6 +330,12 @@ def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     raise_limits()
     logs.begin()
+
+
+def restore_signals() -> None:
+    """Have Ctrl-C and SIGTERM end this process again, between two runs of its machine."""
+    for number in child.SIGNALS:
+        signal.signal(number, signal.default_int_handler)
 
 
 def allowed_concurrency(given: int | None) -> int:
@@ -316,7 +381,7 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
             time.sleep(0.5)
 
 
-def work(root: str, row: int, machine: str, settings: Settings) -> str:
+def work(root: str, row: int, machine: str, settings: Settings, trust: Trust) -> str:
     """Run a worker to its end and return its outcome."""
     from crawler.crawl.worker.worker import run_worker  # here: parsers load slowly, and the supervisor needs none
 
@@ -324,4 +389,4 @@ def work(root: str, row: int, machine: str, settings: Settings) -> str:
     files = Files(root, secrets.token_hex(4), settings.durable)
     retry_until_store_answers(files.share_mode)
     core = Core(row, machine)  # before the worker has threads, which inherit it
-    return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check)
+    return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check, trust)

@@ -16,7 +16,8 @@ from typing import Any
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import SETTINGS_BYTES
 from crawler.errors import StoreError, UsageError
-from crawler.settings import FIXED, LIVE, Settings, check_together, parse, render, show_safely
+from crawler.settings import FIXED, LIVE, Settings, check_together, render, show_safely
+from crawler.store.kept import parse_stored
 from crawler.store.mount import Files
 
 NAME = "crawl.yaml"
@@ -91,7 +92,7 @@ def read(data: bytes | None, named: Iterable[str]) -> dict[str, Any]:
     """Parse crawl.yaml; a file that lost settings it had before counts as half written or truncated."""
     if data is None:
         raise UsageError(f"{NAME} is missing; restore it")
-    found = parse(data.decode("utf-8", "replace"), NAME)
+    found = parse_stored(data, NAME)
     missing = [item.name for item in fields(Settings) if item.name in set(named) - found.keys()]
     if missing:
         more = f" and {len(missing) - 1} other settings" if len(missing) > 1 else ""
@@ -131,5 +132,5 @@ def _differing(one: Settings, other: Settings) -> list[str]:
 
 
 def _show(name: str, settings: Settings) -> str:
-    shown = show_safely(name, getattr(settings, name))
+    shown = show_safely(getattr(settings, name))
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."

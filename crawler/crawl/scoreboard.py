@@ -13,10 +13,13 @@ from crawler.web.reasons import KINDS
 COUNTERS = (
     *("pages", "redirects", "sitemaps", "retries", "bytes", *KINDS),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
+    *("ticks", "large_pages", "large_bytes"),  # signs of progress (see `watchdog`)
 )
+TICKS = COUNTERS.index("ticks")
 STORE_AWAY, SPACE, DESCRIPTORS = PAUSES = ("store_away", "space", "descriptors")  # why a worker sends no requests
 TASK_BYTES = 3000  # for one task in flight: the longest line of a batch
 REASON_BYTES = 1000  # for why a worker pauses
+ID_BYTES = 64
 SETTINGS_BYTES = 1 << 18  # for crawl.yaml
 RUN, DRAIN, OPERATOR_STOP = 0, 1, 2  # operator stop: a worker has seen `crawler stop`
 
@@ -26,14 +29,19 @@ class Scoreboard:
 
     def __init__(self, context: BaseContext, workers: int, concurrency: int) -> None:
         self.workers, self.concurrency = workers, concurrency
+        self.forever = False  # whether the machine waits for new URLs instead of ending
         self._state = context.RawValue("i", RUN)
         self._numbers = context.RawArray("q", workers * len(COUNTERS))
         self._tasks = context.RawArray("c", workers * concurrency * TASK_BYTES)
         self._read = context.RawArray("c", workers * 2 * TASK_BYTES)
         self._pauses = context.RawArray("c", workers * len(PAUSES) * REASON_BYTES)
+        self._ids = context.RawArray("c", workers * ID_BYTES)
         self._edition = context.RawValue("q", 0)
         self._settings = context.RawArray("c", SETTINGS_BYTES)
         self._ignored_settings = context.RawArray("c", REASON_BYTES)
+        self._budget = context.RawValue("q", 0)
+        self._budget_when = context.RawValue("d", 0.0)
+        self._limit_reached = context.RawValue("b", 0)
 
     @property
     def draining(self) -> bool:
@@ -77,6 +85,22 @@ class Scoreboard:
         """Which edits of crawl.yaml are ignored and why."""
         return _read(self._ignored_settings, 0, REASON_BYTES)
 
+    def set_budget(self, most: int, when: float, is_limit_reached: bool) -> None:
+        """Say how many pages the workers may bring together, as of a monotonic time, while `max_pages` is set."""
+        self._budget.value = most
+        self._budget_when.value = when
+        self._limit_reached.value = is_limit_reached
+
+    @property
+    def budget(self) -> tuple[int, float]:
+        """How many pages the workers may bring together, and when that was found."""
+        return int(self._budget.value), float(self._budget_when.value)
+
+    @property
+    def is_limit_reached(self) -> bool:
+        """Whether the crawl, on all machines, has as many pages as wanted."""
+        return bool(self._limit_reached.value)
+
     def get(self, worker: int, counter: str) -> int:
         """Return a counter of one worker."""
         return int(self._numbers[worker * len(COUNTERS) + COUNTERS.index(counter)])
@@ -84,6 +108,18 @@ class Scoreboard:
     def set(self, worker: int, counter: str, value: int) -> None:
         """Set a counter; only the worker itself writes its row."""
         self._numbers[worker * len(COUNTERS) + COUNTERS.index(counter)] = value
+
+    def tick(self, worker: int) -> None:
+        """Show that a worker's event loop makes progress."""
+        self._numbers[worker * len(COUNTERS) + TICKS] += 1
+
+    def set_id(self, worker: int, id: str) -> None:
+        """Note the id of a worker that begins."""
+        _write(self._ids, worker * ID_BYTES, ID_BYTES, id)
+
+    def id_of(self, worker: int) -> str:
+        """Return the id of a worker; empty before it begins."""
+        return _read(self._ids, worker * ID_BYTES, ID_BYTES)
 
     def total(self, counter: str) -> int:
         """Return the sum of a counter over all workers of this machine."""
@@ -97,9 +133,12 @@ class Scoreboard:
         """Return the tasks that a worker has in flight, as lines of a batch."""
         return _lines(self._tasks, worker * self.concurrency, self.concurrency)
 
-    def set_reading(self, worker: int, is_large: bool, line: bytes) -> None:
+    def set_reading(self, worker: int, is_large: bool, line: bytes, size: int = 0) -> None:
         """Note the task whose page is being read, on the loop or as a large one in a thread; an empty line after."""
         _write_line(self._read, (2 * worker + is_large) * TASK_BYTES, line)
+        if is_large:
+            self.set(worker, "large_bytes", size)
+            self.set(worker, "large_pages", (self.get(worker, "large_pages") // 2 + 1) * 2 - bool(line))
 
     def reading(self, worker: int) -> list[str]:
         """Return the tasks whose pages a worker is reading."""

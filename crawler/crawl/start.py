@@ -5,58 +5,81 @@ Also how seeds are added while machines run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from crawler.errors import Busy, StoreError, UsageError
+from crawler.crawl.whole import make_whole
+from crawler.errors import StoreError, UsageError
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
-from crawler.settings import LIVE, Settings, check_together, contradictions, has_secrets, parse, show_safely
-from crawler.store.mount import Files
+from crawler.settings import LIVE, Settings, check_together, contradictions, show_safely
+from crawler.store import kept, origin
+from crawler.store.mount import FILE, FOLDER, Files
 from crawler.store.store import FOLDERS, Store, check_store
 from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many
-from crawler.web import urls
+from crawler.trust import Trust
+from crawler.web import addresses, urls
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
-CREATE_TIMEOUT = 60.0  # seconds for another machine to create the store
 MAX_LOOKUPS = 1000  # more added URLs than this are not looked up one by one
 WRITERS = 16  # batches that are written concurrently
 
 
-def begin(root: Path, given: dict[str, Any], seeds: Sequence[str], me: str, show: rehydrate.Show) -> Settings:
-    """Prepare the store for workers, add the given URLs, and return its settings."""
+def begin(
+    root: Path,
+    given: dict[str, Any],
+    seeds: Sequence[str],
+    me: str,
+    show: rehydrate.Show,
+    trust: Trust | None = None,
+    accept_defaults: bool = False,
+) -> Settings:
+    """Prepare the store for workers, add the given URLs, and return its settings.
+
+    Pages that were copied without any settings need some, unless the defaults are accepted.
+    """
+    trust = trust or Trust()
     files = Files(root, me)
     store = StoreWriter(root, files)
     is_new = _is_new(root, store)
     if is_new:
-        _make(root, store, given, bool(seeds))
+        _make(root, store, _first_settings(root, store, given, show, accept_defaults), bool(seeds), show, trust)
     check_store(store)
     settings = store.settings()
     _check_agreement(root, settings, given)
-    check_together(settings)
-    if is_new and has_secrets(settings):
-        show(f"warning: {root}/crawl.yaml holds secrets (headers or proxy) that everybody who can read it can see")
+    check_together(settings, trust)
     files.share_mode()
     files.durable = settings.durable
     control.sweep(files)
     members.announce(files, me)  # before anything slow, so that `crawler stop` finds us
-    if rehydrate.is_needed(store, settings):
-        with store.alone("rehydrating the store"):
-            if rehydrate.is_needed(store, settings):
-                rehydrate.rehydrate(store, settings, show)
+    make_whole(store, settings, me, show)
+    store.keep_settings(settings)
     excluded = _excluded(seeds, settings)
     if excluded:
         show(f"warning: {excluded}")
     _add(store, settings, _normalized(seeds, settings))
+    _warn_of_private(store, trust, show)
     return settings
+
+
+def _warn_of_private(store: Store, trust: Trust, show: rehydrate.Show) -> None:
+    """Name the seeds that this machine will not request, because its operator did not name their private host."""
+    given = (seed for name, seeds in store.seeds() if not name.startswith(kept.REDIRECT) for seed in seeds)
+    host = next(filter(trust.excludes, map(urls.host, given)), "")
+    is_metadata = addresses.reach_of_host(host) == addresses.METADATA
+    allow = "give --allow-metadata" if is_metadata else "name them on its command line, or give --allow-private"
+    if host:
+        show(
+            f"warning: this machine does not request seeds on private networks ({host} ...): they get the failure "
+            f"record private-address; {allow}"
+        )
 
 
 def add(store: StoreWriter, seeds: Sequence[str]) -> str:
@@ -73,8 +96,14 @@ def add(store: StoreWriter, seeds: Sequence[str]) -> str:
     added = _add(store, settings, normalized)
     said = f"{many(added, 'URL')} added" if added else "nothing new: the same URLs were added before"
     known = f" ({done:,} of them already done)" if done and added else ""
-    excluded = _excluded(seeds, settings)
-    return f"{said}{known}; {f'{excluded}; ' if excluded else ''}{describe_machines(store, settings)}"
+    notes = "".join(f"{note}; " for note in (_excluded(seeds, settings), _private(normalized)) if note)
+    return f"{said}{known}; {notes}{describe_machines(store, settings)}"
+
+
+def _private(seeds: Sequence[Task]) -> str:
+    """Return a note about the first URL on a private network; empty if there is none."""
+    found = next((task.url for task in seeds if addresses.names_private(task.host)), "")
+    return found and f"{found} is on a private network: only machines whose own command allows it will request it"
 
 
 def _excluded(seeds: Sequence[str], settings: Settings) -> str:
@@ -96,23 +125,27 @@ def describe_machines(store: Store, settings: Settings) -> str:
 
 def _normalized(seeds: Sequence[str], settings: Settings) -> list[Task]:
     """Return the seeds as tasks with normalized URLs, without duplicates."""
-    normalized = ((task, urls.normalize(task.url, tracking=settings.tracking)) for task in map(Task.named, seeds))
+    normalized = (
+        (task, urls.normalize(task.url, tracking=settings.removed_parameters)) for task in map(Task.named, seeds)
+    )
     return list(dict.fromkeys(task._replace(url=url) for task, url in normalized if url))
 
 
 def _is_new(root: Path, store: StoreWriter) -> bool:
-    if root.is_file():
+    shape = store.files.root_shape()
+    if shape == FILE:
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
-    if not root.exists() and not root.absolute().parent.is_dir():
+    if shape is None and Files(root.absolute().parent).root_shape() != FOLDER:
         raise StoreError(
             f"{root.absolute().parent} does not exist; is the mount there? (only the store's own folder is created)"
         )
-    return not root.exists() or not store.is_made()
+    return shape is None or not store.is_made()
 
 
-def _make(root: Path, store: StoreWriter, given: dict[str, Any], has_seeds: bool) -> None:
-    settings = _first_settings(root, store, given)
-    check_together(settings)
+def _make(
+    root: Path, store: StoreWriter, settings: Settings, has_seeds: bool, show: rehydrate.Show, trust: Trust
+) -> None:
+    check_together(settings, trust)
     has_pages = bool(store.files.names("links"))
     if not has_seeds and not has_pages:
         raise UsageError(
@@ -124,41 +157,46 @@ def _make(root: Path, store: StoreWriter, given: dict[str, Any], has_seeds: bool
     try:
         root.mkdir(exist_ok=True)
         store.files.share_mode()
-        _make_alone(store, settings, has_pages)
     except OSError as error:
         raise StoreError(f"{root} cannot be written ({error.strerror}); check the mount and its permissions") from error
+    with store.alone("creating the store", settings, show) as lock:
+        if store.is_made():
+            return
+        store.make(settings, rehydrate.MARK if has_pages else None, lock.check)
+        if not has_pages:  # otherwise it is checked first
+            origin.note(store.files)
 
 
-def _make_alone(store: StoreWriter, settings: Settings, has_pages: bool) -> None:
-    """Create the store unless another machine does; a mount may show a lock long after it was released."""
-    limit = time.monotonic() + CREATE_TIMEOUT
-    while not store.is_made():
-        try:
-            with store.alone("creating the store", seconds=2):
-                if not store.is_made():
-                    store.make(settings, rehydrate.MARK if has_pages else None)
-        except Busy:
-            if time.monotonic() > limit:
-                raise
-
-
-def _first_settings(root: Path, store: Store, given: dict[str, Any]) -> Settings:
-    """Return the settings for a new store; a crawl.yaml that was copied along with pages is used."""
+def _first_settings(
+    root: Path, store: Store, given: dict[str, Any], show: rehydrate.Show, accept_defaults: bool
+) -> Settings:
+    """Return the settings for a new store; those that came with copied pages count."""
     # By listing: after opening a missing name, an NFS client may believe for a while that it stays missing.
-    data = store.files.get("crawl.yaml") if "crawl.yaml" in store.files.names("") else None
-    if data is None:
-        return new_settings(given)
-    copied = Settings(**parse(data.decode("utf-8", "replace"), f"{root}/crawl.yaml"))
-    _check_agreement(root, copied, given)
-    return copied
+    if "crawl.yaml" in store.files.names(""):
+        data, where = store.files.get("crawl.yaml"), f"{root}/crawl.yaml"
+    else:
+        data, where = store.files.get(kept.SETTINGS), f"{root}/{kept.SETTINGS}"
+    if data is not None:
+        copied = Settings(**kept.parse_stored(data, where, by_hand=True))
+        _check_agreement(root, copied, given, where)
+        if where.endswith(kept.SETTINGS):
+            show(f"using the settings that came with the pages, in {where}")
+        return copied
+    if not given and not accept_defaults and store.files.names("links"):
+        raise UsageError(
+            f"{root} has pages but no crawl.yaml; give the settings of that crawl (-c FILE, --scope host ...), "
+            "or --accept-defaults"
+        )
+    return new_settings(given)
 
 
-def _check_agreement(root: Path, settings: Settings, given: dict[str, Any]) -> None:
+def _check_agreement(root: Path, settings: Settings, given: dict[str, Any], where: str = "") -> None:
     for name in contradictions(settings, given):
-        stored, flag = (show_safely(name, value) for value in (getattr(settings, name), given[name]))
+        stored, flag = (show_safely(value) for value in (getattr(settings, name), given[name]))
         when = "" if name in LIVE else " while no machine runs"
         raise UsageError(
-            f"{name} is {stored} in {root}/crawl.yaml, but {flag} was given; omit the flag, or edit crawl.yaml{when}"
+            f"{name} is {stored} in {where or f'{root}/crawl.yaml'}, but {flag} was given; "
+            f"omit the flag, or edit crawl.yaml{when}"
         )
 
 

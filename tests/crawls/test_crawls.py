@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lab.webs import FlatWeb, TreeWeb, gaps
-from lab.world import LONG, Links, World, crawler, end, wait_for, world
+from lab.world import LONG, SHARDS, Answers, Links, World, crawler, end, html, wait_for, world
 
 from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import DemoWeb, Site
@@ -296,7 +296,7 @@ def test_a_finite_crawl_ends_by_itself_soon_after_its_last_page(tmp_path: Path) 
     with world(FlatWeb(hosts=30, pages=2), tmp_path) as w:
         w.crawl("-s", "dead_after=1h")
         assert time.monotonic() - max(request.end for request in w.log) < LONG, "nobody is waited for to die"
-        assert sorted(name.name.split("@")[1] for name in (w.root / "shards").iterdir()) == ["free"] * 64
+        assert sorted(name.name.split("@")[1] for name in (w.root / "shards").iterdir()) == ["free"] * SHARDS
 
 
 def test_the_corpus_is_read_with_unix_tools(tmp_path: Path) -> None:
@@ -313,3 +313,12 @@ def test_workers_of_one_machine_need_no_heartbeat_to_know_that_all_are_idle(tmp_
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.05), tmp_path) as w:
         w.crawl("-s", "heartbeat=20m", "-s", "dead_after=2h", "-s", "spread=host")
         assert w.differences() == []
+
+
+def test_only_links_in_the_chosen_part_of_a_page_are_followed_and_recorded(tmp_path: Path) -> None:
+    page = "<nav><a href=/menu>x</a></nav><div id=text><a href=/article>x</a></div>"
+    with world(Answers({"a.example/": html(page), "a.example/article": html(page)}), tmp_path) as w:
+        w.crawl("-s", "links_in=#text")
+        assert w.urls() == {"http://a.example/", "http://a.example/article"}
+        assert [record["links"] for record in w.records()] == [["http://a.example/article"]] * 2
+        assert "a.example/menu" not in w.asked()

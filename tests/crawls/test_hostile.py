@@ -81,7 +81,17 @@ def crawling(folder: Path, seeds: list[str], *flags: str) -> Iterator[subprocess
     server = Town()
     (folder / "seeds").write_text("\n".join(seeds))
     command = [*COMMAND, "run", str(folder / "store"), "-i", str(folder / "seeds"), "-t", str(THREADS), "-w", "0.01"]
-    command += ["--connect-to", f"::127.0.0.1:{server.port}", "-s", "retries=0", "-s", "dead_after=2m", *flags]
+    command += [
+        "--connect-to",
+        f"::127.0.0.1:{server.port}",
+        "-s",
+        "retries=0",
+        "-s",
+        "dead_after=2m",
+        "-s",
+        "max_per_address=null",
+        *flags,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         yield process

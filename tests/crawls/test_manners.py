@@ -486,9 +486,9 @@ def test_the_delay_may_be_set_by_host_pattern(tmp_path: Path) -> None:
 
 def test_delays_by_host_do_not_go_with_hosts_that_are_split(tmp_path: Path) -> None:
     said = crawler("run", str(tmp_path / "s"), "http://a.example/", "-s", "spread=url", "-s", "delays={'*': 1}", code=2)
-    assert "delays needs spread: host" in said
+    assert "delays needs spread: domain or host" in said
     crawler("run", str(tmp_path / "t"), "http://a.invalid/", "-w", "0", "-s", "delays={'a.*': 0}", "-s", "retries=0")
-    assert "spread: host" in (tmp_path / "t" / "crawl.yaml").read_text()
+    assert "spread: domain" in (tmp_path / "t" / "crawl.yaml").read_text()
 
 
 def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_two_crawls_of_one_web_become_one_that_runs_to_the_end(tmp_path: Path) -
 
         assert {noun: names(w.root, noun) for noun in apart} == apart
         assert names(w.root, "seeds") == seeds
-        assert w.status()["pages"] == sum(kept)
+        assert w.status()["pages"] == len(apart["htmls"]) <= sum(kept), "what both had counts once"
         found = crawler("check", str(w.root), "--repair")
         assert "shards/009: 2 files name an owner (repaired: given one name)" in found
         assert "1 problem repaired (shard 1)" in found

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from lab.machines.mounts import Mount
-from lab.world import Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
+from lab.world import SHARDS, Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
 
 from crawler import settings as config
 from crawler.crawl.reload import SettingsWatcher, Verdict, judge, read
@@ -25,6 +25,7 @@ from crawler.crawl.scoreboard import SETTINGS_BYTES, Scoreboard
 from crawler.crawl.start import begin
 from crawler.errors import StoreError, UsageError
 from crawler.fleet.heartbeats import read_counters
+from crawler.frontier.limits import Limits
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task, sitemap_task
@@ -147,7 +148,7 @@ def test_what_cannot_change_is_named_and_a_wrong_edit_is_ignored_until_it_is_rig
         assert wait_for_line(process, "edited") == "crawl.yaml was edited: delay 0.2 -> 0.25\n"
         ignored = wait_for_line(process, "cannot change")
         assert "shards cannot change once the store exists, depth cannot change while machines run" in ignored
-        assert "still uses depth null, shards 64" in ignored
+        assert f"still uses depth null, shards {SHARDS}" in ignored
         wait_for(lambda: any("depth" in found["ignored_settings"] for found in counters(w)))
         assert "depth cannot change while machines run" in crawler("status", str(w.root))
         path.write_text(good.replace("\ndelay: 0.2", "\ndelay: [0.1"))
@@ -169,7 +170,7 @@ def test_a_crawl_whose_settings_are_gone_can_be_stopped_and_says_how_it_ended(tm
         (w.root / "crawl.yaml").unlink()
         assert "told 1 machine to stop" in crawler("stop", str(w.root))
         assert "stopped with work left" in end(process, 3)
-        assert "crawl.yaml is missing; put it back" in crawler("status", str(w.root))
+        assert "crawl.yaml is missing; restore it" in crawler("status", str(w.root))
 
 
 @pytest.mark.fleet
@@ -242,20 +243,33 @@ def test_the_order_of_delays_counts_and_a_very_long_value_is_cut_in_what_is_said
     assert len(judge(Settings(), Settings(exclude=("x" * 5000,))).applied) < 400
 
 
-def test_what_may_not_change_stays_as_it_was_and_secrets_are_not_shown() -> None:
-    found = Settings(headers=("Cookie: secret",), proxy="http://me:secret@p.example:1", delay=5.0, shards=8)
-    verdict = judge(Settings(), found)
+def test_what_may_not_change_stays_as_it_was() -> None:
+    verdict = judge(Settings(), Settings(headers=("DNT: 1",), delay=5.0, shards=8))
     assert verdict.settings == Settings(delay=5.0)
-    for name in ("headers", "proxy", "shards"):
+    for name in ("headers", "shards"):
         assert f"{name} cannot change" in verdict.warning
-    assert "secret" not in verdict.applied + verdict.warning
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "headers: ['Cookie: secret']",
+        "proxy: http://me:secret@p.example:1",
+        "connect_to: ['::10.0.0.1:80']",
+        "allow_private: true",
+    ],
+)
+def test_an_edit_gives_a_running_machine_no_secret_no_way_and_no_permission(line: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(f"delay: 5\n{line}\n".encode(), ())
+    assert line.partition(":")[0] in str(caught.value) and "secret" not in str(caught.value).partition(";")[0]
 
 
 @pytest.mark.parametrize(
     ("running", "found", "words"),
     [
-        (Settings(spread="url"), Settings(spread="url", max_per_host=3), "max_per_host needs spread: host"),
-        (Settings(spread="url"), Settings(spread="url", delays={"a": 1.0}), "delays needs spread: host"),
+        (Settings(spread="url"), Settings(spread="url", max_per_host=3), "max_per_host needs spread: domain or host"),
+        (Settings(spread="url"), Settings(spread="url", delays={"a": 1.0}), "delays needs spread: domain or host"),
         (Settings(), Settings(exclude=tuple("x" * 100 + str(n) for n in range(3000))), "make it shorter"),
     ],
 )
@@ -349,7 +363,7 @@ def test_an_edit_is_told_as_a_change_of_what_the_machine_goes_by(root: Path) -> 
 
 def test_a_new_line_for_a_setting_that_an_old_store_does_not_name_is_an_edit(root: Path) -> None:
     path = root / "crawl.yaml"
-    path.write_text(re.sub("(?m)^time_limit: .*\n", "", path.read_text()))
+    path.write_text(re.sub("(?m)^time_limit: .*\n|^# All .*\n", "", path.read_text()))
     watcher = Watcher(root)
     path.write_text(path.read_text() + "time_limit: 2h\n")
     assert "time_limit null -> 7200" in watcher.see().applied
@@ -382,16 +396,18 @@ def test_workers_read_settings_whole_or_not_at_all() -> None:
 
 
 def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done() -> None:
-    table = Table(max_per_host=1)
+    table = Table(limits=Limits(max_per_host=1))
     table.add([Task(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
     taken = table.take(0.0)
     assert taken
     table.mark_done([taken[0]], kept=True)
     table.rest(taken[1], 0.0)
     assert table.take(1.0) is None
-    assert (table.skipped, table.waiting) == (3, 0)
+    assert (table.skipped.total(), table.waiting) == (3, 0)
     table.meet("a.example", {urls.key(f"{A}/3")}, lambda _: True)  # others have done it meanwhile
-    table.adopt(None, 1.0)
+    table.adopt(1.0, Limits())
+    while table.forget_skipped():
+        pass
     table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
     assert table.waiting == table.left[2] == 2, "what is done stays so"
 

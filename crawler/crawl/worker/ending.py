@@ -5,7 +5,9 @@ from __future__ import annotations
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.errors import StoreError
 
-OVER, STOPPED, LIMIT, MARKED_DEAD = "over", "stopped", "limit", "marked dead"  # outcomes of a worker
+# The outcomes of a worker. Later: nothing is due within the hour.
+OVER, LATER, STOPPED, LIMIT = "over", "later", "stopped", "limit"
+MARKED_DEAD, NO_HEARTBEAT = REPLACED = "marked dead", "no heartbeat"  # after these a new worker is started
 
 
 class Stopped(Exception):

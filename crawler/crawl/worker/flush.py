@@ -18,10 +18,11 @@ from crawler.errors import StoreError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
+from crawler.store.directories import folder_of
 from crawler.store.mount import Draft, Io, Run
 from crawler.store.records import depth_of, failure_record, to_json
 from crawler.store.store import Robots, path_of
-from crawler.store.writer import StoreWriter, encode
+from crawler.store.writer import StoreWriter
 from crawler.web import reasons
 from crawler.web.page import Failure
 
@@ -69,15 +70,16 @@ class Flush:
         self._robots_bytes = 0
         self._robots_tasks: dict[str, Task] = {}  # by host: to be handed over once its robots.txt is written
         self._retries = 0  # that were queued since the last flush
-        self._unsynced: set[str] = set()  # folders with new records
+        self._published: list[Draft] = []  # records and failure records whose names may not be on the disk yet
+        self._failed_syncs = 0  # of the store's, up to the last good sync of the records
         self._seed_warnings = 0
 
     # ---- what visits bring
 
-    def put_page(self, task: Task, record: dict[str, Any], text: str | None = None, via: str = "") -> None:
+    def put_page(self, task: Task, record: dict[str, Any], html: bytes | None = None, via: str = "") -> None:
         """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
         self._frontier.hand_over(self._seeds.follow(record, via))
-        self._add(Outcome(task, record, None if text is None else encode(text)))
+        self._add(Outcome(task, record, html))
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
@@ -107,7 +109,9 @@ class Flush:
 
     def _add(self, outcome: Outcome) -> None:
         self._waiting.append(outcome)
-        self._bytes += len(outcome.html or b"") + sum(map(len, outcome.record.get("links", ())))
+        size = _weight(outcome)
+        self._bytes += size
+        self._frontier.table.note_fetched(outcome.task, size)
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
@@ -156,26 +160,33 @@ class Flush:
         size, self._bytes = self._bytes, 0
         retries, self._retries = self._retries, 0
         self._writing, self._writing_bytes = len(group) + retries, size
-        drafts: list[Draft] = []
+        drafts: list[tuple[Outcome, Draft]] = []
+        published: list[Outcome] = []
+        sizes: dict[str, int] = {}
         try:
+            await self._sync_if_many_published()
             await self._update_depths()
-            await self._write_robots()
-            await self._io(self._write, group, drafts)
+            robots = dict(self._robots)
+            await self._io(self._write, group, robots, drafts, sizes)
             await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})
-            await self._io(self._publish, drafts)
+            self._robots_are_written(robots)
+            await self._io(self._publish, drafts, published)
         except StoreError:
-            self._waiting = group + self._waiting
-            self._bytes += size
-            self._retries += retries
+            done = set(map(id, published))
+            self._put_back([it for it in group if id(it) not in done], retries)
             await self._io(self._discard, drafts)
             raise
         finally:
             self._writing = self._writing_bytes = 0
-        self._mark_done(group)
+            self._mark_done(published, sizes)
 
-    async def _write_robots(self) -> None:
-        robots = dict(self._robots)
-        await self._io(self._map, lambda item: self._store.put_robots(*item), robots.items())
+    def _put_back(self, group: list[Outcome], retries: int) -> None:
+        """Let results wait for the next flush, which writes everything of them anew."""
+        self._waiting = group + self._waiting
+        self._bytes += sum(map(_weight, group))
+        self._retries += retries
+
+    def _robots_are_written(self, robots: dict[str, Robots]) -> None:
         for host, written in robots.items():
             if self._robots.get(host) is written:
                 self._drop_robots(host)
@@ -186,34 +197,48 @@ class Flush:
         old = self._robots.pop(host, None)
         self._robots_bytes -= len(old.body) if old else 0
 
-    def _write(self, group: list[Outcome], drafts: list[Draft]) -> None:
-        """Write the html, and the records as drafts."""
+    def _write(
+        self,
+        group: list[Outcome],
+        robots: dict[str, Robots],
+        drafts: list[tuple[Outcome, Draft]],
+        sizes: dict[str, int],
+    ) -> None:
+        """Write robots.txt files and html, and the records as drafts; note the bytes of pages and records."""
 
         def write(it: Outcome) -> None:
             if it.html is not None:
                 self._store.put_html(it.task.name, it.html)
-            folder = "errs" if it.failure else "links"
-            drafts.append(self._files.draft(path_of(folder, it.task.name), to_json(it.record)))
+            folder, record = "errs" if it.failure else "links", to_json(it.record)
+            drafts.append((it, self._files.draft(path_of(folder, it.task.name), record)))
+            sizes[it.task.name] = len(it.html or b"") + len(record)
 
+        self._map(lambda item: self._store.put_robots(*item), robots.items())
         self._map(write, group)
 
-    def _publish(self, drafts: list[Draft]) -> None:
-        self._map(self._files.publish, drafts)
+    def _publish(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:
+        """Give the records their names, and note those that have them: their html must not be written again."""
 
-    def _discard(self, drafts: list[Draft]) -> None:
-        for draft in drafts:
+        def publish(written: tuple[Outcome, Draft]) -> None:
+            self._files.publish(written[1])
+            published.append(written[0])
+            self._published.append(written[1])
+
+        self._map(publish, drafts)
+
+    def _discard(self, drafts: list[tuple[Outcome, Draft]]) -> None:
+        for _, draft in drafts:
             self._files.discard(draft)
 
     def _map(self, call: Callable[[Item], Result], items: Iterable[Item]) -> None:
         for _ in self._run(call, items):
             pass
 
-    def _mark_done(self, group: list[Outcome]) -> None:
+    def _mark_done(self, group: list[Outcome], sizes: dict[str, int]) -> None:
         """Note what is done now that the records are there."""
         failures = [it for it in group if it.failure]
         pages = [it for it in group if it.html is not None]
         others = [it for it in group if it.html is None and not it.failure]
-        self._unsynced.update(f"{'errs' if it.failure else 'links'}/{it.task.host}" for it in group)
         sitemaps = sum(bool(it.record.get("sitemap")) for it in others)
         for name, more in (
             ("pages", len(pages)),
@@ -225,9 +250,9 @@ class Flush:
         for it in failures:
             self._counters.add_failure(it.failure)
         table = self._frontier.table
-        table.mark_done([it.task for it in pages], kept=True)
-        table.mark_done([it.task for it in others], kept=False)
-        table.mark_done([it.task for it in failures], kept=False, links=False)
+        table.mark_done([it.task for it in pages], kept=True, sizes=sizes)
+        table.mark_done([it.task for it in others], kept=False, sizes=sizes)
+        table.mark_done([it.task for it in failures], kept=False, links=False, sizes=sizes)
         for it in [*pages, *others] if log.isEnabledFor(logging.DEBUG) else ():
             name, status = it.task.name, it.record["status"]
             facts = {"event": "page", "url": name, "status": status, "links": len(it.record["links"])}
@@ -247,10 +272,26 @@ class Flush:
             table.drop_nearer(batch)
 
     async def sync_records(self) -> None:
-        """Sync new records and failure records: a batch may be removed only after those of its URLs are on disk."""
-        unsynced, self._unsynced = self._unsynced, set()
-        try:
-            await self._io(self._files.sync, unsynced, self._run)
-        except StoreError:
-            self._unsynced |= unsynced
-            raise
+        """Sync new records and failure records: a batch may be removed only after those of its URLs are on disk.
+
+        If any sync of the store failed since they were published, they are written anew first.
+        """
+        await self._io(self._sync_records)
+
+    def _sync_records(self) -> None:
+        failed, published = self._files.failed_syncs, list(self._published)
+        if failed != self._failed_syncs:
+            self._map(lambda draft: self._files.put(draft.name, draft.data), published)
+        self._files.sync({folder_of(draft.name) for draft in published}, self._run)
+        del self._published[: len(published)]
+        self._failed_syncs = failed
+
+    async def _sync_if_many_published(self) -> None:
+        """Sync the records early if their bytes, which are kept until then, are many."""
+        if sum(len(draft.data) for draft in self._published) > GROUP_BYTES:
+            await self.sync_records()
+
+
+def _weight(outcome: Outcome) -> int:
+    """Return the bytes of a result that count towards the limits."""
+    return len(outcome.html or b"") + sum(map(len, outcome.record.get("links", ())))

@@ -13,7 +13,7 @@ from typing import Any
 
 from crawler.clock import Clock
 from crawler.crawl.logs import log
-from crawler.crawl.worker.ending import MARKED_DEAD, OVER, Ending
+from crawler.crawl.worker.ending import LATER, MARKED_DEAD, NO_HEARTBEAT, OVER, Ending
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.shards import Shards
@@ -43,6 +43,17 @@ class HeartbeatThread:
         await asyncio.to_thread(self._thread.join, seconds)
 
     def _run(self) -> None:
+        """Show heartbeats; whatever ends this thread ends the worker, which could not work without it."""
+        try:
+            self._show_heartbeats()
+        except BaseException as error:  # noqa: BLE001 - nobody else would see it
+            message = "bug in the crawler: the heartbeat thread ended (%r); this worker is replaced"
+            log.error(message, error, exc_info=True, extra={"event": "fault"})
+        finally:
+            if not self._ending.closed:
+                self._ending.end(NO_HEARTBEAT)
+
+    def _show_heartbeats(self) -> None:
         last = self._clock.monotonic()
         while not self._ending.closed:
             if self._clock.monotonic() - last < self._upkeep.beat_interval():
@@ -84,5 +95,7 @@ class HeartbeatThread:
             self._ending.outcome = MARKED_DEAD
             return
         is_paused = self._upkeep.obey_operator()
-        if mark and not is_paused and (self._shards.all_is_done() or self._shards.others_proved_the_end()):
-            self._ending.end(OVER)
+        if not mark or is_paused or self._upkeep.forever:
+            return
+        if self._shards.all_is_done() or self._shards.others_proved_the_end():
+            self._ending.end(LATER if self._shards.has_later() else OVER)

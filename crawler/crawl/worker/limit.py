@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
+from crawler.clock import Clock
 from crawler.crawl.scoreboard import Scoreboard
-from crawler.fleet.heartbeats import read_counters
 from crawler.settings import LiveSettings
-from crawler.store.mount import Files
 
 
 class PageLimit:
-    """`max_pages`: the pages of this machine are known at once, those of others when their counters are read."""
+    """`max_pages`: the workers of a machine share a budget of pages, which their supervisor looks after."""
 
-    def __init__(self, files: Files, settings: LiveSettings, scoreboard: Scoreboard, row: int, machine: str) -> None:
-        self._files, self._settings, self._machine = files, settings, machine
-        self._scoreboard, self._row = scoreboard, row
-        self._elsewhere = 0  # pages of other machines and of earlier runs
-
-    def count_elsewhere(self) -> None:
-        """Count the pages of other machines and of earlier runs; reads the mount."""
-        if self._settings.now.max_pages is not None:
-            found = read_counters(self._files)
-            self._elsewhere = sum(worker.get("pages", 0) for worker in found if worker.get("machine") != self._machine)
+    def __init__(self, settings: LiveSettings, scoreboard: Scoreboard, row: int, clock: Clock) -> None:
+        self._settings, self._scoreboard, self._row, self._clock = settings, scoreboard, row, clock
 
     def is_near(self, taken: int) -> bool:
         """Whether one more page may be too many; announces it before counting, so that two workers see each other."""
-        limit = self._settings.now.max_pages
-        if limit is None:
+        if self._settings.now.max_pages is None:
             return False
         self.show(taken + 1)
-        return self._elsewhere + self._scoreboard.total("pages") + self._scoreboard.total("in_flight") > limit
+        most, when = self._scoreboard.budget
+        is_old = self._clock.monotonic() - when > self._settings.now.dead_after / 2  # others may share it by now
+        in_flight = self._scoreboard.total("in_flight")  # before the pages: one that moves on meanwhile counts twice
+        return is_old or in_flight + self._scoreboard.total("pages") > most
 
     def is_reached(self) -> bool:
         """Whether there are as many pages as wanted."""
-        limit = self._settings.now.max_pages
-        return limit is not None and self._elsewhere + self._scoreboard.total("pages") >= limit
+        return self._settings.now.max_pages is not None and self._scoreboard.is_limit_reached
 
     def show(self, taken: int) -> None:
         """Tell the other workers of this machine how many tasks are taken."""

@@ -1,20 +1,23 @@
 """The way from a worker to the network: each request with the headers and limits of its kind.
 
 A request is sent only while this worker surely owns its host: if the mount has hung since the task was taken, another
-worker may own it by now.
+worker may own it by now. And it is sent only if its address has not had too many: else it waits (see `address_pace`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from crawler.crawl.resources import check_spare_files
+from crawler.crawl.worker.address_pace import AddressPace
 from crawler.crawl.worker.ending import Stopped
 from crawler.fleet.shards import Shards
 from crawler.frontier.hosts import Host
-from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings import LiveSettings
+from crawler.trust import Trust
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched
 from crawler.web.robots import MAX_ROBOTS_BYTES
@@ -34,27 +37,32 @@ class Network(Protocol):
         content_types: tuple[str, ...] | None = ...,
         cut: int | None = ...,
         first_contact: bool = ...,
+        admit: Callable[[tuple[str, ...]], None] = ...,
     ) -> Fetched | Failure:
-        """Send one request."""
+        """Send one request, unless `admit` raises an error: it is called with the addresses that it may go to."""
         ...
 
 
 class Requests:
     """Sends the requests of a worker."""
 
-    def __init__(self, network: Network, shards: Shards, seeds: Seeds, settings: LiveSettings) -> None:
-        self._network, self._shards, self._seeds, self._settings = network, shards, seeds, settings
+    def __init__(
+        self, network: Network, shards: Shards, trust: Trust, settings: LiveSettings, pace: AddressPace
+    ) -> None:
+        self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
+        self._pace = pace
 
     async def get(self, task: Task, host: Host) -> Fetched | Failure:
-        """3. Request a page or a sitemap."""
+        """3. Request a page or a sitemap; TooSoon if its address must rest first."""
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
         limits: dict[str, Any] = {"content_types": (), "cut": self._settings.now.max_size} if task.level else {}
         self._check_ownership()
         response = await self._network.get(
             task.url,
-            headers=self._seeds.headers_for(task.url),
-            private=self._seeds.names(host.name),
+            headers=(*self._settings.now.headers, *self._trust.headers_for(task.url)),
+            private=host.name in self._trust.private,
             first_contact=self._is_first_contact(task, host),
+            admit=self._admit(host),
             **limits,
         )
         return _checked(response)
@@ -64,12 +72,16 @@ class Requests:
         self._check_ownership()
         response = await self._network.get(
             url,
-            private=self._seeds.names(urls.host(url)),
+            private=urls.host(url) in self._trust.private,
             content_types=(),
             cut=MAX_ROBOTS_BYTES,
             first_contact=self._is_first_contact(task, host),
+            admit=self._admit(host),
         )
         return _checked(response)
+
+    def _admit(self, host: Host) -> Callable[[tuple[str, ...]], None]:
+        return partial(self._pace.admit, host.name, host.pace is not None and not host.kept)
 
     @staticmethod
     def _is_first_contact(task: Task, host: Host) -> bool:

@@ -111,7 +111,7 @@ class RobotsCache:
     def _is_new(self, host: Host) -> bool:
         """Whether nobody can have stored a host's robots.txt yet: it was never requested, and is ours alone."""
         was_requested = host.pace is not None or host.past or host.name in self._rules
-        return self._settings.now.spread == "host" and not was_requested
+        return self._settings.now.spread != "url" and not was_requested
 
     async def _look_up(self, task: Task, host: str) -> Rules | Down | None:
         stored = await self._stored(host)

@@ -11,13 +11,14 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import OPERATOR_STOP, Scoreboard
 from crawler.crawl.worker.counters import Counters
-from crawler.crawl.worker.ending import LIMIT, MARKED_DEAD, OVER, STOPPED, Ending, Stopped
+from crawler.crawl.worker.ending import LATER, LIMIT, OVER, REPLACED, STOPPED, Ending, Stopped
 from crawler.crawl.worker.flush import Flush
 from crawler.crawl.worker.in_flight import InFlight
 from crawler.crawl.worker.limit import PageLimit
@@ -25,7 +26,8 @@ from crawler.crawl.worker.pauses import Pauses
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.control import PAUSE, STOP
 from crawler.fleet.heartbeats import ALL
-from crawler.fleet.shards import Shards
+from crawler.fleet.heartbeats import LATER as LATER_MARK
+from crawler.fleet.shards import Shards, too_many_workers
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.waiting import PAUSE as OPERATOR_PAUSE
@@ -39,9 +41,10 @@ FLUSH_INTERVAL = 1.0  # seconds that a page waits to be flushed with others whil
 IDLE_FLUSH_INTERVAL = 0.2  # the same while a worker is idle; also between checks for batches from this machine
 END_INTERVAL = 0.05  # seconds between polls, and between heartbeats, when the end is near
 ROUND_INTERVAL = 0.02  # seconds
-FULL_POLL_EVERY = 4  # polls of our first inbox for one of all inboxes
+POLLED_AT_ONCE = 16  # other inboxes that are read with our first one, in turn
 TIDY_INTERVAL = 5.0  # seconds
 STOP_TIMEOUT = 5.0  # seconds that a stopping worker waits for a store that is away or full
+FAR = 3600.0  # seconds: for what is due later than that, a run does not wait
 FEW = 32  # waiting tasks: with fewer, batches from this machine are looked for at once
 
 
@@ -78,12 +81,16 @@ class Upkeep:
         self._releasing: set[int] = set()
         self._polled = self._neighbours_polled = 0.0
         self._next_tidy = clock.monotonic() + TIDY_INTERVAL
-        self._sent_seen = self._polls = 0
+        self._sent_seen = self._next_polled = 0
+        self._warned_of_shards = False  # that there are more workers than shards
         self._polled_idle_at, self._polled_all = -1, False  # heartbeat of the last idle poll; was it of all inboxes
         self._parent = os.getppid()
         self._edition = 0  # of the settings that the supervisor publishes
         self._born = clock.time()
+        self._next_due: float | None = None  # wall-clock time of the next URL, if none is due within the hour
+        self.forever = scoreboard.forever
         self._unflushed_since = 0.0
+        self._warned: set[str] = set()  # limits that were reached
 
     # ---- the rounds
 
@@ -92,7 +99,6 @@ class Upkeep:
         call = self._pauses.until_store_answers
         try:
             await call(self._seeds.refresh)
-            await call(self._limit.count_elsewhere)
             await call(self._shards.beat, self.report()[0], "")
             self.obey_operator()
             await self._check_space()
@@ -125,6 +131,7 @@ class Upkeep:
         if self._scoreboard.edition != self._edition:
             await self._apply_settings()
         await self._flush_if_due()
+        self._look_ahead()
         now = self._clock.monotonic()
         if now - self._polled > self._poll_interval() and not self._ending.outcome:
             await self._poll()
@@ -147,9 +154,8 @@ class Upkeep:
         edition, text = published
         self._settings.now = Settings(**parse(text, "crawl.yaml"))
         self._seeds.adopt(self._settings.now)
-        self._frontier.adopt(self._settings.now)
+        await self._frontier.adopt(self._settings.now)
         self._survey.adopt(self._settings.now)
-        await self._io(self._limit.count_elsewhere)
         self._edition = edition
 
     def _poll_interval(self) -> float:
@@ -194,19 +200,22 @@ class Upkeep:
         thorough = idle and self._shards.all_idle()
         await self._read_inboxes(idle, thorough)
         await self._balance()
+        self._look_ahead()
         if idle and self.is_idle():
             self._polled_idle_at, self._polled_all = beat, thorough
 
     async def _read_inboxes(self, idle: bool, thorough: bool) -> None:
-        """Read our first shard's inbox, which others write to; the rest only now and then.
+        """Read our first shard's inbox, which others write to, and in turn some of the rest.
 
         When all workers are idle, each poll reads all of them, because it decides whether the crawl is over.
         """
-        self._polls += 1
         shards = sorted(self._frontier.owned)
+        rest = shards[1:]
+        start = self._next_polled if self._next_polled < len(rest) else 0
+        self._next_polled = start + POLLED_AT_ONCE
         await self._frontier.read_inboxes(shards[:1], fresh=True)
-        if thorough or self._polls % FULL_POLL_EVERY == 0:
-            await self._frontier.read_inboxes(shards[1:], fresh=idle)
+        some = rest if thorough else rest[start : self._next_polled]
+        await self._frontier.read_inboxes(some, fresh=idle)
 
     async def _balance(self) -> None:
         gained, unwanted = await self._io(self._shards.balance, self._frontier.owned | self._releasing)
@@ -216,15 +225,27 @@ class Upkeep:
         self._frontier.hold(new)
         self._releasing |= new
         self._frontier.inboxes = self._shards.inboxes
+        self._warn_of_idle_workers()
         if gained or new:
             log.info("shards: %d, +%d -%d", len(self._frontier.owned), len(gained), len(new))
-        await self._release({shard for shard in self._releasing if not self._table.in_flight(shard)})
+        await self._release(self._releasing - self._table.shards_in_flight())
+
+    def _warn_of_idle_workers(self) -> None:
+        """Log once for this machine that there are more workers than shards: some have nothing to do."""
+        alive, shards = self._shards.count_alive(), self._shards.count
+        if self._row == 0 and alive > shards and not self._warned_of_shards:
+            self._warned_of_shards = True
+            log.warning("warning: %s", too_many_workers(alive, shards), extra={"event": "shards"})
 
     async def _acquire(self, gained: dict[int, bool]) -> None:
         """Own these shards; hosts that others have requested are known before any of their URLs can be taken."""
         inherited = [shard for shard, is_inherited in gained.items() if is_inherited]
-        past = await self._io(lambda: list(self._store.past()))
-        await self._frontier.own(gained, inherited, past)
+        self._frontier.expect(gained)
+        past = self._store.past(self._frontier.is_coming)
+        while part := await self._io(past.next):
+            self._frontier.note_past(part)
+            await self._flush_if_due()  # there may be a million hosts, and visits go on
+        await self._frontier.own(gained, inherited)
         if inherited:
             self._next_tidy = 0.0  # write what we inherited to batches of our own at once
 
@@ -241,11 +262,17 @@ class Upkeep:
 
     async def _tidy(self) -> bool:
         """Tidy all shards; False if there is more to read first."""
+        self._warn_of_limits()
         self._check_cpu()
         self._files.directories.close_kept()  # regularly: a user may have moved a folder that we keep open
         await self._flush.sync_records()
-        await self._io(self._limit.count_elsewhere)
         return all([await self._frontier.tidy(shard) for shard in list(self._frontier.owned)])
+
+    def _warn_of_limits(self) -> None:
+        """Say once of each limit that it was reached: its default may not be what the operator wants."""
+        for rule in self._table.skipped.keys() - self._warned:
+            self._warned.add(rule)
+            log.warning("URLs are skipped because of %s; `crawler status` counts them, crawl.yaml changes it", rule)
 
     # ---- for the heartbeat, which calls `beat_interval` and `obey_operator` from its own thread
 
@@ -268,9 +295,11 @@ class Upkeep:
 
     def report(self, afresh: bool = False) -> tuple[dict[str, Any], str]:
         """Return this worker's counters for `workers/`, and the mark of its heartbeat if it is idle."""
+        self._look_ahead()
         arrivals = self._table.arrivals
         is_idle = self._polled_idle_at == self._shards.heartbeat.beat and self.is_idle()
-        mark = f"{arrivals}{ALL if self._polled_all else ''}" if is_idle else ""
+        later = LATER_MARK if self._table.waiting else ""
+        mark = f"{arrivals}{later}{ALL if self._polled_all else ''}" if is_idle else ""
         return self._facts(afresh), mark
 
     def _facts(self, afresh: bool) -> dict[str, Any]:
@@ -288,21 +317,29 @@ class Upkeep:
             **self._counters.facts(self._table.waiting),
             "waiting": self._table.waiting,
             "in_flight": self._table.taken,
-            "skipped": self._table.skipped,
+            "skipped": self._table.skipped.total(),
+            "limits": dict(self._table.skipped),
             "traps": dict(self._seeds.skipped),
             "shards": len(self._frontier.owned),
+            **({"next_due": utc(self._next_due)} if self._next_due is not None else {}),
             "blocked": self._pauses.reasons,
             "ignored_settings": self._scoreboard.ignored_settings,
             **survey,
         }
 
     def is_idle(self) -> bool:
-        """Whether nothing is unread, waiting, in flight, queued or unflushed."""
-        return not (self._frontier.unread or self._table.waiting or self._releasing or self._flush.is_unflushed)
+        """Whether nothing is unread, in flight, queued or unflushed, and nothing waits that is due within the hour."""
+        is_waiting = self._table.waiting and self._next_due is None
+        return not (self._frontier.unread or is_waiting or self._releasing or self._flush.is_unflushed)
+
+    def _look_ahead(self) -> None:
+        """Note when the next URL is due, if none is within the hour; only here, because other threads ask too."""
+        wait = self._table.earliest() - self._clock.monotonic() if self._table.waiting else 0.0
+        self._next_due = self._clock.time() + wait if FAR < wait < inf else None
 
     def _near_the_end(self) -> bool:
         """Whether our next heartbeat is the first to say idle, or all workers are idle."""
-        if self._in_flight.paused:
+        if self._in_flight.paused or self.forever:
             return False
         return not self._shards.heartbeat.idle or self._shards.all_idle() or self._is_all_done_here()
 
@@ -318,7 +355,7 @@ class Upkeep:
             ending.end(STOPPED)
         elif self._limit.is_reached():
             ending.end(LIMIT)
-        if ending.error or ending.outcome in (OVER, MARKED_DEAD):
+        if ending.error or ending.outcome in (OVER, LATER, *REPLACED):
             return True
         if ending.outcome and self._pauses.blocked_for() > STOP_TIMEOUT:
             return True  # the store does not recover: what is in flight stays in the frontier
@@ -328,6 +365,7 @@ class Upkeep:
         """Flush, release all shards and write the last heartbeat; what fails here is done by the next owners."""
         with suppress(StoreError):
             await self.flush()
+        self._warn_of_limits()
         last, _ = self.report(afresh=True)
         mine = self._frontier.owned | self._releasing
         try:

@@ -2,7 +2,7 @@
 
 1. `frontier.take` gives the next task of a due host.
 2. robots.txt allows it, or it is excluded. (What an edit of crawl.yaml excludes is skipped before.)
-3. `requests.get` requests once: a page or a failure.
+3. `requests.get` requests once: a page or a failure. (If its address has had too many requests, the URL waits.)
 4. `markup.read` turns bytes into text, title and links.
 5. `store.put_html`.
 6. `frontier.hand_over` of the links in scope.
@@ -13,15 +13,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker import politeness
+from crawler.crawl.worker.address_pace import TooSoon
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.crawl.worker.flush import Flush
@@ -36,7 +38,7 @@ from crawler.frontier.scope import Seeds
 from crawler.frontier.task import BY_WAY_OF, RETRY, Task, extend, retry_task
 from crawler.settings import LiveSettings, Settings, delay_for
 from crawler.store.records import build_record, mark_of
-from crawler.store.writer import StoreWriter
+from crawler.store.writer import StoreWriter, encode
 from crawler.web import markup, reasons, sitemap, urls
 from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
 from crawler.web.robots import Rules, token
@@ -48,6 +50,7 @@ LISTING_RETRY = 1.0  # seconds until a host's folder that could not be listed is
 MAX_REDIRECTS = 20  # in a row: as many as browsers follow
 MAX_LANES = 16  # requests at a time to a host without a delay
 
+Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 
@@ -70,9 +73,9 @@ class Visits:
         clock: Clock,
         random: Random,
         concurrency: int,
-        note_reading: Callable[[Task | None, bool], object] = lambda task, is_large: None,
+        note_reading: Callable[[Task | None, bool, int], object] = lambda task, is_large, size: None,
     ) -> None:
-        """`note_reading` is told which page is being read, inline or as a large one: it is to blame for a crash."""
+        """`note_reading` is told which page is worked on, inline or as a large one: it is to blame for a crash."""
         self._store, self._frontier, self._table, self._seeds = store, frontier, frontier.table, seeds
         self._requests, self._robots, self._flush = requests, robots_cache, flush
         self._pauses, self._counters, self._shards, self._ending = pauses, counters, shards, ending
@@ -88,6 +91,8 @@ class Visits:
             await self._visit_safely(task, host)
         except Stopped:
             self._put_back(task, host)
+        except TooSoon as wait:
+            self._put_back(task, host, self._clock.monotonic() + wait.seconds, keeps_turn=True)
         except NoDescriptors as error:
             self._pauses.note(error)
             self._put_back(task, host)
@@ -102,8 +107,8 @@ class Visits:
     async def _visit_safely(self, task: Task, host: Host) -> None:
         try:
             await self.visit(task, host)
-        except (Stopped, StoreError):
-            raise
+        except (Stopped, TooSoon, StoreError, sqlite3.OperationalError):
+            raise  # the last one is of the machine's own disk: no page is to blame
         except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
             check_spare_files()
             log.exception("bug in the crawler on %s", task.name, extra={"event": "fault", "url": task.name})
@@ -114,9 +119,10 @@ class Visits:
         """The life of a URL, from taken to done."""
         if not host.met and not await self._meet(task, host):
             return None
+        await self._count_domain(host)
         if task.is_side_task:
             return await self._run_side_task(task, host)
-        if self._seeds.leave_out(task):
+        if self._seeds.scope.has_patterns and self._noted(task, self._seeds.leave_out, task):
             self._skip(task)
             return self._rest(host, None)
         rules = await self._robots.of(task, host)
@@ -143,19 +149,40 @@ class Visits:
         If another worker may have requested it, it rests for one delay, because that may have been just now.
         """
         gains = self._table.gains
-        done: set[str] | None = set()
-        if host.past:
-            done = await self._pauses.until_store_answers(self._store.done_by_others, host.name, host.past)
+        done = await self._load_done(host) if host.past else 0
         if done is None:
             self._put_back(task, host, self._clock.monotonic() + LISTING_RETRY)
             return False
-        kept = await self._pauses.until_store_answers(self._store.count_pages, host.name) if done else 0
-        is_met = await self._frontier.meet(host, done, kept, gains)
+        kept = size = 0
+        if done:
+            kept, size = await self._pauses.until_store_answers(self._store.stored_size, host.name)
+        is_met = self._table.set_met(host, kept, gains, size)
         due = await self._first_due(task, host)
         if is_met and not done and due <= self._clock.monotonic():
             return True
         self._put_back(task, host, due)
         return False
+
+    async def _load_done(self, host: Host) -> int | None:
+        """Load which URLs of a host others have done, and return how many; None if its folders cannot be seen yet."""
+        call = self._pauses.until_store_answers
+        keys = await call(self._store.done_by_others, host.name, host.past)
+        if keys is None:
+            return None
+        done = 0
+        while part := await call(keys.next):
+            await self._frontier.meet(host, part)
+            done += len(part)
+        return done
+
+    async def _count_domain(self, host: Host) -> None:
+        """Count what is stored of another host of the domain, if that is not known: one with each visit, until all are.
+
+        With a million stored pages this takes a few listings, and only a domain with a past needs any.
+        """
+        if other := self._table.uncounted(host):
+            stored = await self._pauses.until_store_answers(self._store.stored_size, other)
+            self._table.count_unmet(other, *stored)
 
     async def _first_due(self, task: Task, host: Host) -> float:
         """Return when we may first request a host: when its last owner would have, as far as we can know."""
@@ -234,16 +261,21 @@ class Visits:
         try:
             if task.level:
                 found = await self._read(task, response, lambda: self._read_sitemap(task, response))
-                return self._flush.put_page(task, found | {"url": task.name})
+                return self._put_page(task, found | {"url": task.name})
             reading = await self._read(task, response, lambda: markup.read(response, self._read_options))
         except markup.Unreadable as error:
             return self._fail(task, Failure(task.url, "unreadable", str(error)))
         if task.depth == 0:
             await self._widen(task.url)
-        record = build_record(response, reading, task.depth, reading.links, when)
+        html = encode(reading.text)
+        record = build_record(response, reading, task.depth, reading.links, when, html)
         if len(reading.text) + sum(map(len, reading.links)) > LARGE_TEXT:
             await self._wait_for_room()
-        return self._flush.put_page(task, record, reading.text)
+        return self._put_page(task, record, html)
+
+    def _put_page(self, task: Task, record: dict[str, Any], html: bytes | None = None, via: str = "") -> None:
+        """Leave a page for the flush; its links are judged here, so it is noted as a page that is read."""
+        self._noted(task, self._flush.put_page, task, record, html, via)
 
     async def _wait_for_room(self) -> None:
         """Let a large page wait, and with it those that wait for its memory, while much is still to be written."""
@@ -254,17 +286,26 @@ class Visits:
 
     async def _read(self, task: Task, response: Fetched, read: Callable[[], Result]) -> Result:
         """Call what reads a body: at once, or in a thread if it is very large."""
-        if len(response.body) <= LARGE_BODY:
-            return self._read_noted(task, False, read)
-        return await asyncio.get_running_loop().run_in_executor(self._large, self._read_noted, task, True, read)
+        size = len(response.body)
+        if size <= LARGE_BODY:
+            return self._noted(task, read)
+        return await asyncio.get_running_loop().run_in_executor(self._large, self._read_large, task, read, size)
 
-    def _read_noted(self, task: Task, is_large: bool, read: Callable[[], Result]) -> Result:
+    def _read_large(self, task: Task, read: Callable[[], Result], size: int) -> Result:
         """Note the page that is read now, not those that wait for their turn in the thread."""
-        self._note_reading(task, is_large)
+        self._note_reading(task, True, size)
         try:
             return read()
         finally:
-            self._note_reading(None, is_large)
+            self._note_reading(None, True, 0)
+
+    def _noted(self, task: Task, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+        """Make a call that works on strangers' bytes, on the loop: if it crashes or hangs, this page is to blame."""
+        self._note_reading(task, False, 0)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._note_reading(None, False, 0)
 
     def _read_sitemap(self, task: Task, response: Fetched) -> dict[str, Any]:
         found = sitemap.read(response.body, response.content_type, task.url, self._read_options.tracking)
@@ -274,7 +315,7 @@ class Visits:
 
     async def _redirect(self, task: Task, response: Fetched) -> None:
         """Keep a redirect: a page with one link, at the same depth; a seed's target is a seed too."""
-        target = urls.normalize(response.location or "", task.url, self._settings.now.tracking)
+        target = urls.normalize(response.location or "", task.url, self._settings.now.removed_parameters)
         if target is None:
             return self._fail(task, Failure(task.url, "bad-redirect", response.location or ""))
         if target == task.url and self._may_come_with_cookie(task, response):
@@ -285,7 +326,7 @@ class Visits:
         if task.depth == 0 and not task.level:
             await self._widen(task.url, target)
         record = build_record(response, None, task.depth, (target,), self._clock.time())
-        return self._flush.put_page(task, record | {"url": task.name}, via=extend(task.via, task.url))
+        return self._put_page(task, record | {"url": task.name}, via=extend(task.via, task.url))
 
     async def _widen(self, *found: str) -> None:
         """Widen the scope by seeds that it does not contain yet."""
@@ -345,7 +386,7 @@ class Visits:
         """
         settings = self._settings.now
         delay = delay_for(settings, host.name, host.robots_delay)
-        return delay if settings.spread == "host" else delay * self._shards.count_alive()
+        return delay if settings.spread != "url" else delay * self._shards.count_alive()
 
 
 def read_options(settings: Settings) -> markup.Wants:
@@ -354,6 +395,7 @@ def read_options(settings: Settings) -> markup.Wants:
         parser=settings.parser,
         follow=settings.follow,
         nofollow=settings.nofollow,
-        tracking=frozenset(settings.tracking),
+        tracking=frozenset(settings.removed_parameters),
         token=token(settings.user_agent),
+        links_in=settings.links_in or "",
     )

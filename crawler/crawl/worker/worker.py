@@ -14,6 +14,8 @@ from crawler.clock import SYSTEM, Clock
 from crawler.crawl import resources
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.watchdog import TICK_INTERVAL
+from crawler.crawl.worker.address_pace import AddressPace
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
@@ -32,8 +34,10 @@ from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.frontier.waiting import Survey
 from crawler.settings import LiveSettings, Settings
+from crawler.store import local_disk
 from crawler.store.mount import Io
 from crawler.store.writer import StoreWriter
+from crawler.trust import Trust
 
 WRITERS = 8  # files of a flush that are written at the same time to a mount, where each operation has latency
 
@@ -58,6 +62,7 @@ class Worker:
         clock: Clock = SYSTEM,
         random: Random | None = None,
         check_cpu: Callable[[], None] = lambda: None,
+        trust: Trust | None = None,
     ) -> None:
         """`io` makes calls that block, `run` those for many files; `network` sends requests."""
         random = random or Random()
@@ -68,15 +73,16 @@ class Worker:
         self.counters = Counters(scoreboard, row, clock)
         self.pauses = Pauses(store, live, scoreboard, row, self.ending, clock, io)
         self.shards = Shards(store.files, settings, scoreboard.workers, clock, random)
-        self.limit = PageLimit(store.files, live, scoreboard, row, machine)
-        batch_files = BatchFiles(store.files, run, clock, random)
+        self.limit = PageLimit(live, scoreboard, row, clock)
+        batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
         self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
-        self.requests = Requests(network, self.shards, self.seeds, live)
+        address_pace = AddressPace(live, clock)
+        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace)
         self.robots_cache = RobotsCache(
             store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
         )
@@ -97,7 +103,7 @@ class Worker:
             scoreboard.concurrency,
             self._note_reading,
         )
-        self.survey = Survey(self.frontier.table, settings, clock, self.robots_cache.is_pending)
+        self.survey = Survey(self.frontier.table, settings, clock, self.robots_cache.is_pending, address_pace.holds)
         self.upkeep = Upkeep(
             store,
             self.frontier,
@@ -135,9 +141,9 @@ class Worker:
         if self.ending.outcome != MARKED_DEAD:
             await self.upkeep.leave()
 
-    def _note_reading(self, task: Task | None, is_large: bool) -> None:
+    def _note_reading(self, task: Task | None, is_large: bool, size: int = 0) -> None:
         line = to_lines([task], self.clock) if task else b""
-        self.scoreboard.set_reading(self._row, is_large, line)
+        self.scoreboard.set_reading(self._row, is_large, line, size)
 
 
 class WriterThreads:
@@ -162,6 +168,12 @@ class WriterThreads:
         return [result for some in running for result in some.result()]
 
 
+def keep_ticking(scoreboard: Scoreboard, row: int) -> None:
+    """Show on the scoreboard that the running event loop makes progress, as long as it does."""
+    scoreboard.tick(row)
+    asyncio.get_running_loop().call_later(TICK_INTERVAL, keep_ticking, scoreboard, row)
+
+
 def run_worker(
     store: StoreWriter,
     settings: Settings,
@@ -169,20 +181,32 @@ def run_worker(
     row: int,
     machine: str,
     check_cpu: Callable[[], None],
+    trust: Trust,
 ) -> str:
     """Run a worker to its end in this process, and return its outcome."""
     from crawler.fetch.fetcher import Fetcher
     from crawler.settings import fetch_options
 
     concurrency = scoreboard.concurrency
+    scoreboard.set_id(row, store.files.me)
     store.files.directories.max_kept = resources.folders_for(concurrency)
     kept = resources.connections_for(concurrency)
     threads = WriterThreads(store.files.has_latency())
 
     async def run() -> Worker:
-        fetcher = Fetcher(replace(fetch_options(settings), concurrency=concurrency, kept=kept))
+        keep_ticking(scoreboard, row)
+        fetcher = Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept))
         worker = Worker(
-            store, settings, fetcher, scoreboard, row, machine, threads.io, threads.run, check_cpu=check_cpu
+            store,
+            settings,
+            fetcher,
+            scoreboard,
+            row,
+            machine,
+            threads.io,
+            threads.run,
+            check_cpu=check_cpu,
+            trust=trust,
         )
         try:
             await worker.run()
@@ -190,7 +214,8 @@ def run_worker(
             fetcher.close()
         return worker
 
-    worker = asyncio.run(run())
+    with local_disk.named():
+        worker = asyncio.run(run())
     if worker.ending.error:
         raise worker.ending.error
     log.debug("worker %s: %s", store.files.me, worker.ending.outcome)

@@ -34,12 +34,14 @@ def machine(root: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(Plan(root, workers=1, concurrency=128, quiet=True), Settings(shards=2, durable=False))
 
 
-def die(machine: Machine, exitcode: int, in_flight: list[str], inline: str = "", large: str = "") -> None:
+def die(
+    machine: Machine, exitcode: int, in_flight: list[str], inline: str = "", large: str = "", blame: int = 0
+) -> None:
     """Let a worker die with these pages in flight, one of them being read on the loop, or as a large one."""
     for slot, url in enumerate(in_flight):
         machine.scoreboard.set_in_flight(0, slot, to_lines([Task(url)]))
     for is_large, url in ((False, inline), (True, large)):
-        machine.scoreboard.set_reading(0, is_large, to_lines([Task(url)]) if url else b"")
+        machine.scoreboard.set_reading(0, is_large, to_lines([Task(url, blame=blame)]) if url else b"")
     machine._processes[0] = SimpleNamespace(exitcode=exitcode)  # type: ignore[assignment]
     machine._on_worker_death(0)
     assert machine.scoreboard.in_flight(0) == [] and machine.scoreboard.reading(0) == []
@@ -145,3 +147,30 @@ def test_what_dead_workers_had_in_hand_is_all_waiting_after_several_deaths(root:
     for number in range(3):
         die(machine, KILLED, [f"{A}{number}"], inline=f"{A}{number}")
     assert attempts(root) == {f"{A}{number}": 1 for number in range(3)}
+
+
+def test_the_page_that_was_being_read_at_two_hangs_is_a_failure_that_says_so(root: Path, machine: Machine) -> None:
+    for _ in range(2):
+        assert failed(root) == {}
+        machine._hung = {0}
+        die(machine, KILLED, [*PAGES, READ], inline=READ)
+    (failure,) = Store(root).failures()
+    assert (failure["url"], failure["reason"]) == (READ, "worker-died")
+    assert failure["detail"] == "the worker made no progress for 26 s"
+
+
+def test_a_hang_in_which_no_page_was_read_is_like_a_kill_from_outside(root: Path, machine: Machine) -> None:
+    machine._hung = {0}
+    die(machine, KILLED, PAGES)
+    assert set(machine._blamed.values()) == {1}
+    die(machine, KILLED, [f"{A}{number}" for number in range(FEW_SUSPECTS + 1)])
+    assert set(machine._blamed.values()) == {1} and failed(root) == {}
+
+
+def test_the_blame_travels_with_the_task_to_the_next_machine(root: Path, machine: Machine) -> None:
+    die(machine, CRASHED, [READ], inline=READ)
+    (waiting,) = on_disk(root).values()
+    assert waiting.blame == 2
+    machine._blamed.clear()  # the next one is another machine's
+    die(machine, CRASHED, [READ], inline=READ, blame=waiting.blame)
+    assert failed(root) == {READ: "worker-died"}

@@ -16,6 +16,7 @@ from lab.frontiers import add, frontier_of, frontier_with, on_disk
 from lab.loops import run
 from lab.workers import Setup, SimulatedSetup, making, page, small_store
 
+from crawler.crawl.page_budget import PageBudget
 from crawler.crawl.worker import robots_cache as robots_cache_module
 from crawler.crawl.worker import visit as visit_module
 from crawler.crawl.worker.worker import WriterThreads
@@ -105,6 +106,8 @@ def test_a_page_limit_that_earlier_runs_have_reached_lets_nothing_be_taken(root:
     (root / "workers" / "before@000009.end").write_text('{"machine": "another", "pages": 10}')
     add(frontier_of(root, "other"), Task(A))
     mine = simulated(max_pages=10)
+    budget = PageBudget(mine.store.files, "machine", mine.scoreboard, lambda: mine.settings, mine.simulation.clock)
+    budget.look()
     visited: list[Task] = []
 
     async def visit(task: Task, host: Host) -> None:
@@ -158,11 +161,11 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
 ) -> None:
     mine = setup()
     mine.store.files.durable = True
-    mine.store.files.__dict__["_syncs_at_once"] = at_once
+    monkeypatch.setattr(syncs, "one_call_syncs_all", lambda root: at_once)
     written: set[Path] = set()  # files and folders that changed since they were brought to the disk
     lost: list[set[Path]] = []  # what a power cut would have taken, whenever a record appeared
     order: list[str] = []
-    sync, fsync, write_new, rename = syncs.sync_all, os.fsync, Files._write_new, Draft.rename
+    sync, fsync, write_new, rename = syncs.Disk.sync, os.fsync, Files._write_new, Draft.rename
 
     def seen(descriptor: int) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
@@ -185,11 +188,11 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
         fsync(descriptor)
         written.discard(seen(descriptor))
 
-    def note_sync(root: str) -> None:
-        sync(root)
+    def note_sync(disk: syncs.Disk) -> None:
+        sync(disk)
         written.clear()
 
-    monkeypatch.setattr(syncs, "sync_all", note_sync)
+    monkeypatch.setattr(syncs.Disk, "sync", note_sync)
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Files, "_write_new", note_write)
     monkeypatch.setattr(Draft, "rename", note_rename)
@@ -377,6 +380,7 @@ def test_the_note_of_a_redirected_robots_txt_never_replaces_what_the_other_host_
         with pytest.raises(StoreAway):
             mine.upkeep.flush()
     mine.upkeep.flush()
+    mine.upkeep.flush()  # the note is on the disk: now the robots task is written
     stored = mine.store.robots("a.example")
     assert stored and stored.status == 302 and mine.table.waiting == 2
     found = [mine.frontier.take(), mine.frontier.take()]
