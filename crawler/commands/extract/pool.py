@@ -33,6 +33,7 @@ class LostPage:
 
     url: str
     why: str
+    column: int = -1  # the number of the column that was too slow, if one was
 
 
 class PartResult(Protocol):
@@ -201,7 +202,7 @@ class ReaderPool(Generic[Result]):
             raise CrawlerError("processes that read the store die at once; check with `dmesg` whether memory ran out")
         if name and (reader.is_killed or self._deaths[name] > 1):
             why = f"slower than {GIVE_UP_AFTER:.0f} s" if reader.is_killed else "that crashed the parser"
-            queued.found.append(LostPage(url, why))
+            queued.found.append(LostPage(url, why, self.numbers[reader.row] if reader.is_killed else -1))
             queued.part = tuple(other for other in queued.part if other != name)
 
     def _end(self) -> None:

@@ -6,17 +6,19 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-import turbohtml
 import yaml
 
+from crawler.commands.extract import selectors
+from crawler.commands.extract.selectors import ITSELF, JSONPATH, XPATH, Selector
 from crawler.errors import UsageError
 from crawler.settings import Check, choice, line, several, text, yes_no
 from crawler.web import urls
+from crawler.web.patterns import Pattern
 
 URL = "url"  # a column that every output file has
 ROW, PAGE = "row", "page"
@@ -32,8 +34,7 @@ class Column:
     """One column: where its text is, how it is cleaned, and its type."""
 
     name: str
-    css: str = ""  # empty: the row itself
-    attribute: str | None = None  # instead of the text
+    selector: Selector = ITSELF
     source: str = ROW  # or PAGE, or URL
     regex: re.Pattern[str] | None = None
     replace: tuple[tuple[re.Pattern[str], str], ...] = ()
@@ -63,15 +64,24 @@ class ExtractRules:
     """What to extract from which pages."""
 
     columns: tuple[Column, ...]
-    rows: str | None = None  # None: one row per page
+    rows: Selector | None = None  # None: one row per page
+    table: Selector | None = None  # instead: the rows of these tables, whose header names more columns
+    url: bool = True  # whether there is a column for the page's URL
     hosts: tuple[str, ...] = ()
-    match: re.Pattern[str] | None = None
+    match: Pattern | None = None
     parser: str = "turbohtml"
+    is_json: bool = False  # whether they are for JSON pages
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all columns, the page's URL first."""
+        """Return the names of all columns that the rules name, the page's URL first."""
         return [URL, *(column.name for column in self.columns)]
+
+    @property
+    def selectors(self) -> list[Selector]:
+        """Return all selectors."""
+        named = [column.selector for column in self.columns if column.source != URL]
+        return [*named, *filter(None, [self.rows, self.table])]
 
     def admits_host(self, host: str) -> bool:
         """Return whether pages of this host match."""
@@ -79,7 +89,7 @@ class ExtractRules:
 
     def admits(self, url: str) -> bool:
         """Return whether a page of such a host matches."""
-        return not self.match or bool(self.match.search(url))
+        return not self.match or self.match.search(url)
 
 
 # ---- types
@@ -139,10 +149,31 @@ def read(data: str, where: str) -> ExtractRules:
     """Return the rules in a YAML text, checked."""
     given = _load(data, where)
     _check_names(given, RULES, where)
-    if not given.get("columns"):
+    if not given.get("columns") and "table" not in given:
         raise UsageError(f"{where}: `columns` is missing or empty; add at least one line such as `title: h1` below it")
     found = _checked({name: value for name, value in given.items() if name != "columns"}, RULES, where)
-    return ExtractRules(columns=_columns(given["columns"], where), **found)
+    rules = ExtractRules(columns=_columns(given.get("columns") or {}, where), **found)
+    rules = replace(rules, is_json=any(selector.kind == JSONPATH for selector in rules.selectors))
+    _check_together(rules, where)
+    return rules
+
+
+def _check_together(rules: ExtractRules, where: str) -> None:
+    """Raise an error for what is right by itself, but not together."""
+    kinds = {selector.kind for selector in rules.selectors}
+    if rules.table and rules.rows:
+        raise UsageError(f"{where} has both `rows` and `table`; remove one: the rows of a table are its own")
+    if rules.is_json and (len(kinds) > 1 or rules.table):
+        raise UsageError(f"{where} mixes JSONPath with selectors for HTML; write rules for each of the two")
+    if XPATH in kinds and rules.parser == "html5lib":
+        raise UsageError(f"{where}: XPath works only with `parser: turbohtml`; remove `parser`, or use CSS selectors")
+    for column in rules.columns if rules.rows or rules.table else ():
+        path = column.selector.path
+        if column.source == ROW and column.selector.kind == XPATH and re.match(r"\(?/", path):
+            raise UsageError(
+                f"{where}: columns: {column.name}: {path} begins at the page and would be the same in every row; "
+                f"write .{path.lstrip('(')} to look within the row, or add `from: page`"
+            )
 
 
 def _columns(given: Any, where: str) -> tuple[Column, ...]:
@@ -171,8 +202,7 @@ def _column(name: str, about: Any, where: str) -> Column:
     if ("selector" in found) == (source == URL):
         what = "must not have a selector" if source == URL else "has no selector"
         raise UsageError(f"{where} {what}; each column has either `selector: ...` or `from: url`")
-    css, attribute = found.pop("selector", ("", None))
-    column = Column(name, css, attribute, source, **found)
+    column = Column(name, found.pop("selector", ITSELF), source, **found)
     _check_contradictions(column, given, where)
     return column
 
@@ -180,6 +210,8 @@ def _column(name: str, about: Any, where: str) -> Column:
 def _check_contradictions(column: Column, given: Mapping[str, Any], where: str) -> None:
     if column.format and column.type not in FORMATTED:
         raise UsageError(f"{where}: format works only with the types {' and '.join(FORMATTED)}, not with {column.type}")
+    if column.selector.siblings and column.source == PAGE:
+        raise UsageError(f"{where}: a selector that begins with + or ~ begins at a row; remove `from: page`")
     if column.required and "default" in given:
         raise UsageError(f"{where} is required and has a default; remove one of the two")
     if column.default is not None and not _fits(column):
@@ -262,49 +294,17 @@ def _format(value: Any) -> str:
     return str(value)
 
 
-# ---- selectors
-
-_TAIL = re.compile(r"(?P<css>.*?)(?P<tail>::(?:text|attr\(\s*(?P<name>[^\s()\"'<>/=]+)\s*\)))?", re.S)
-_PREFIX = re.compile(r"\"[^\"]*\"|'[^']*'|(?P<bar>\|)(?!=)")
-
-
-def _selector(value: Any) -> tuple[str, str | None]:
-    """Return what comes before ::text or ::attr(NAME), and the NAME."""
-    found = _TAIL.fullmatch(text(value))
-    assert found
-    css = found["css"]
-    if css != css.rstrip():
-        raise ValueError(f"remove the space before {found['tail']}; text of elements within is included")
-    return _css(css) if css or not found["tail"] else "", found["name"]
-
-
-def _css(value: Any) -> str:
-    """Return a selector that all parsers understand in the same way."""
-    from soupsieve import SelectorSyntaxError, compile
-
-    css = text(value)
-    if "::" in css:
-        raise ValueError("only ::text and ::attr(NAME) are supported, at the end of a column's selector")
-    if any(part["bar"] for part in _PREFIX.finditer(css)):
-        raise ValueError("selectors with namespaces are not supported")
-    try:
-        turbohtml.parse("").select(css)
-        compile(css)
-    except (ValueError, SelectorSyntaxError, NotImplementedError) as error:
-        said = str(error).splitlines()[0].removeprefix(f'invalid CSS selector "{css}": ')
-        raise ValueError(f"must be a CSS selector ({said})") from error
-    return css
-
-
 RULES: dict[str, Check] = {
     "hosts": several(_host),
-    "match": _pattern,
+    "match": lambda value: Pattern(text(value)),
     "parser": choice("turbohtml", "html5lib"),
-    "rows": _css,
+    "rows": selectors.read_rows,
+    "table": selectors.read_rows,
+    "url": yes_no,
     "columns": dict,
 }
 COLUMN: dict[str, Check] = {
-    "selector": _selector,
+    "selector": selectors.read,
     "from": choice(ROW, PAGE, URL),
     "regex": _pattern,
     "replace": _replacements,
