@@ -53,9 +53,6 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
     (("--max-size",), "max_size", {"metavar": "SIZE"}),
     (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
-    (("--proxy",), "proxy", {"metavar": "URL"}),
-    (("--connect-to",), "connect_to", {"metavar": "HOST:PORT:ADDR:PORT", "action": "append"}),
-    (("--allow-private",), "allow_private", {"action": "store_true", "default": None}),
     (("--no-robots",), "robots", {"action": "store_false", "default": None}),
     (("--shards",), "shards", {"metavar": "N"}),
 )
@@ -64,7 +61,7 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
 def check_root(root: Path, command: str) -> None:
     """Raise UsageError if a URL stands in the place of the store."""
     if str(root).startswith(("http:/", "https:/")):
-        url = _hidden(str(root).replace(":/", "://", 1))
+        url = hidden(str(root).replace(":/", "://", 1))
         raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
 
 
@@ -72,7 +69,7 @@ def normalize_seed(seed: str, tracking: Sequence[str] = ()) -> str:
     """Return a URL that the user gave, normalized; UsageError if it is none."""
     normalized = urls.normalize(seed, tracking=tracking)
     if normalized is None:
-        raise UsageError(f"{_hidden(seed)!r} is {what_is_wrong(seed)}")
+        raise UsageError(f"{hidden(seed)!r} is {what_is_wrong(seed)}")
     return normalized
 
 
@@ -82,6 +79,6 @@ def what_is_wrong(url: str) -> str:
     return f"not a valid URL (no scheme); did you mean {guess}?" if guess else f"not a valid URL: {urls.why_not(url)}"
 
 
-def _hidden(seed: str) -> str:
+def hidden(seed: str) -> str:
     """Return what a user gave as a URL without what may be a password: whatever stands before an @ in a part of it."""
     return re.sub(r"[^\s/\\?#]+", lambda part: ("***@" if "@" in part[0] else "") + part[0].rpartition("@")[2], seed)

@@ -41,10 +41,16 @@ def run_stop(options: Namespace) -> int:
 
 def run_rehydrate(options: Namespace) -> int:
     """`crawler rehydrate`."""
-    from crawler.frontier import rehydrate  # the other commands here need no frontier
+    from crawler.crawl import whole  # the other commands here need no frontier
+    from crawler.frontier import rehydrate
+    from crawler.store import origin
 
     store = open_to_write(options.store)
     settings = store.settings()
-    with store.alone("rehydrating the store"):
-        rehydrate.rehydrate(store, settings, say)
+    with store.alone("rehydrating or repairing the store", settings, say):
+        in_use = whole.is_in_use(store, settings)
+        rehydrate.rehydrate(store, settings, say, in_use)
+        if not in_use:
+            whole.recount(store)
+            origin.note(store.files)
     return errors.OVER

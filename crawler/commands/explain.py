@@ -17,20 +17,20 @@ from typing import Any
 from crawler import errors
 from crawler import settings as config
 from crawler.commands.arguments import Add, check_root, what_is_wrong
-from crawler.fetch.request import read_route
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
 from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.batches import from_lines, read_batches
-from crawler.frontier.scope import REDIRECT, Scope, bars
+from crawler.frontier.limits import StoredLimits
+from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task
 from crawler.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store, open_store, shard_name
 from crawler.terminal import many
-from crawler.web import addresses, urls
+from crawler.web import addresses, patterns, urls
 from crawler.web.page import REDIRECTS
 from crawler.web.reasons import look_up
 from crawler.web.robots import Rules, token
@@ -98,7 +98,7 @@ def explain(store: Store, given: str) -> Facts:
 
 def candidates(given: str, settings: Settings) -> list[str]:
     """Return the names of tasks that may be meant, none if it is never requested; the last is what a link leads to."""
-    normalized = urls.normalize(given, tracking=settings.tracking)
+    normalized = urls.normalize(given, tracking=settings.removed_parameters)
     if normalized is None:
         return []
     task = Task.named(given)._replace(url=normalized)
@@ -115,7 +115,7 @@ def _changes(given: str, url: str, settings: Settings) -> list[str]:
     differences = {
         "userinfo": re.match(r"\s*\w+:[/\\]*[^/\\?#]*@", given) is not None,
         "fragment": "#" in given and "#" not in url,
-        "tracking parameters": plain != urls.normalize(given, tracking=settings.tracking),
+        "tracking parameters": plain != urls.normalize(given, tracking=settings.removed_parameters),
         "session id": urls.without_session(plain) != plain and urls.without_session(url) == url,
     }
     return [f"without its {what}" for what, differs in differences.items() if differs] or ["as browsers write it"]
@@ -212,7 +212,7 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Decision:
     if "record" in found:
         target = found["record"]["redirect"]
         return None, "it is a redirect; explain its target to see what became of it" if target else "it was kept"
-    kept_out = _never(store, settings, found["url"])
+    kept_out = _never(found["url"])
     if found["state"] == NEVER_SEEN:
         kept_out = kept_out or _not_followed(store, settings, found["url"])
     else:
@@ -225,31 +225,28 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Decision:
     return None, f"nothing excludes it, but no page links to it; `crawler add {store.root} URL` adds it"
 
 
-def _never(store: Store, settings: Settings, url: str) -> Decision | None:
-    """Return the rule by which a URL is never requested, wherever it comes from."""
-    host = urls.host(url)
-    name, port = _name_and_port(url)
-    if any(rule.host in (None, name) and rule.port in (None, port) for rule in map(read_route, settings.connect_to)):
-        return None
+def _never(url: str) -> Decision | None:
+    """Return the rule by which a URL is never requested, wherever it comes from.
+
+    What the operators of the machines allowed is not in the store, so it is said as a condition.
+    """
+    port = _port(url)
     if port in addresses.BAD_PORTS:
-        return "bad-port", f"port {port} is {look_up('bad-port').meaning}"
-    free = settings.allow_private or settings.proxy or not addresses.names_private(host)
-    if free or any(urls.host(seed) == host for seed in _seeds(store, named=True)):
-        return None
-    return "private-address", f"{look_up('private-address').meaning}, and so does a seed on that host"
+        return "bad-port", f"port {port} is {look_up('bad-port').meaning}, unless --connect-to leads elsewhere"
+    if addresses.names_private(urls.host(url)):
+        return "private-address", "the host is on a private network: requested only by machines that were told to"
+    return None
 
 
-def _name_and_port(url: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(.+?)(?::(\d+))?", urls.host(url))
-    name, port = found.groups() if found else ("", None)
-    return name.strip("[]"), int(port or addresses.DEFAULT_PORTS[url.partition(":")[0]])
+def _port(url: str) -> int:
+    found = re.search(r":(\d+)\Z", urls.host(url))
+    return int(found[1]) if found else addresses.DEFAULT_PORTS[url.partition(":")[0]]
 
 
-def _seeds(store: Store, named: bool = False) -> Iterator[str]:
-    """Yield the seeds: only those that the user `named`, or also where their redirects led."""
-    for name, seeds in store.seeds():
-        if not (named and name.startswith(REDIRECT)):
-            yield from seeds
+def _seeds(store: Store) -> Iterator[str]:
+    """Yield the seeds, and where their redirects led."""
+    for _, seeds in store.seeds():
+        yield from seeds
 
 
 def _not_followed(store: Store, settings: Settings, url: str) -> Decision | None:
@@ -269,7 +266,7 @@ def _not_followed(store: Store, settings: Settings, url: str) -> Decision | None
 def _barred(settings: Settings, url: str, rule: str) -> str:
     if rule == "include":
         return f"none of the include patterns is found in it: {_some(settings.include)}"
-    pattern = next(pattern for pattern in settings.exclude if re.search(pattern, url))
+    pattern = next(pattern for pattern in settings.exclude if patterns.compiled(pattern).search(url))
     return f"the exclude pattern {pattern} is found in it"
 
 
@@ -290,11 +287,7 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Decision | None:
     """Return what would exclude it if it were requested now."""
     if found["robots"].get("allowed") is False and settings.robots:
         return "robots", f"{look_up('robots').meaning}, as it was last read"
-    if settings.max_per_host is not None:
-        pages = store.count_pages(urls.host(found["url"]))
-        if pages >= settings.max_per_host:
-            return "max_per_host", f"its host has {many(pages, 'page')}, and max_per_host is {settings.max_per_host:,}"
-    return None
+    return StoredLimits(store, settings).reached(urls.host(found["url"]))
 
 
 # ---- for people

@@ -11,6 +11,7 @@ from typing import Any
 from crawler.commands import status
 from crawler.errors import StoreAway
 from crawler.fleet.members import Facts, Members, Memory, look
+from crawler.frontier.backlog import count_waiting
 from crawler.settings import Settings
 from crawler.store.mount import UNCOUNTED
 from crawler.store.store import Store
@@ -47,7 +48,7 @@ class Outlook:
             raise StoreAway(f"no store at {self.store.root} any more; is the mount still there?")
         self._read_settings()
         members = look(self.store.files, self._settings, again, self._memory)
-        found = status.tell(self.store, members, self._backlog, self._wrong)
+        found = status.tell(self.store, members, self._backlog, self._settings.shards, self._wrong)
         now = round(time.time(), 2)
         slowest = _slowest(members.counters_alive)
         known = {facts["host"]: facts for facts in slowest}
@@ -77,7 +78,7 @@ class Outlook:
 
     def _backlog(self) -> int:
         if time.monotonic() >= self._next_count:
-            self._waiting = status.backlog(self.store, self._settings.shards)
+            self._waiting = count_waiting(self.store, self._settings.shards)
             self._next_count = time.monotonic() + SELDOM
         return self._waiting
 

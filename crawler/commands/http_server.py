@@ -6,10 +6,12 @@ takes as a whole, and serves less than half as many pages per second.
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import socket
 import socketserver
+import stat
 import sys
 import threading
 import time
@@ -79,7 +81,8 @@ class HttpConnection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         """Answer requests until either side has enough."""
-        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.request.family != socket.AF_UNIX:
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         while self._exchange():
             pass
@@ -160,6 +163,36 @@ class HttpServer(socketserver.ThreadingTCPServer):
         """Print a traceback, except for a client that is slow or gone."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+def listen_on_socket(path: str) -> socket.socket:
+    """Return a socket that listens at a path, which only this user can connect to; a stale one is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)  # not chmod afterwards: somebody could connect in between
+    try:
+        _remove_stale(path)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a server that is gone, and nothing else."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        try:
+            other.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
 
 
 def listen(address: str, port: int) -> socket.socket:

@@ -6,7 +6,6 @@ The module of a command is loaded when the command is called.
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import os
 import re
@@ -89,14 +88,31 @@ def run(args: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return errors.STOPPED
     except Exception as error:  # noqa: BLE001 - the one place where a fault of ours gets its exit code
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
-            _print_no_more()
-            say("crawler: no space left for the output; free some, or print to another place", sys.stderr)
-            return errors.FULL
+        if isinstance(error, OSError) and (code := _report_disk(error)):
+            return code
         from crawler.crawl.logs import log
 
         log.exception("crawler: a fault of the program itself; please report it with these lines")
         return errors.BUG
+
+
+def _report_disk(error: OSError) -> int:
+    """Say what is wrong with a disk or a mount outside the store, and return the exit code; 0 if it is none of these.
+
+    Errors of the store are translated in `store.mount`. These come from a file that the user named, from standard
+    output, or from the folder that we were started in.
+    """
+    from crawler.store.mount import DISK_FULL, GONE
+
+    if error.errno in DISK_FULL and not error.filename:
+        _print_no_more()
+        say("crawler: no space left for the output; free some, or print to another place", sys.stderr)
+        return errors.FULL
+    if error.errno in GONE:
+        where = f"{error.filename or 'the output, or the current folder'}"
+        say(f"crawler: {where} does not respond ({error.strerror}); is the mount still there?", sys.stderr)
+        return errors.STORE
+    return 0
 
 
 def _print_no_more() -> None:

@@ -31,7 +31,7 @@ DAY = 86400.0
 BLOCK = 4096  # bytes: files take whole blocks of a disk
 LATENCY = 0.5  # seconds of a request, an assumption
 PAGES_PER_HOST = 1000  # where --hosts is not given, an assumption
-SHARDS = (64, 4096)  # of a store that is made without --shards, and at most
+SHARDS = (256, 4096)  # of a store that is made without --shards, and at most
 # mkfs.ext4 by default: from so many bytes of disk on, one inode for so many; and its limit.
 EXT4 = ((16 << 40, 65536), (4 << 40, 32768), (512 << 20, 16384), (0, 4096))
 EXT4_MAX = 2**32 - 1

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from crawler import errors
 from crawler import settings as config
-from crawler.commands import status
-from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, normalize_seed
+from crawler.commands import permissions, seeds, status
+from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root
 from crawler.crawl.logs import Logs, log
-from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency
+from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency, restore_signals
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
+from crawler.crawl.whole import make_whole
 from crawler.errors import CrawlerError, UsageError
+from crawler.fetch.request import is_secret
 from crawler.fleet import control
-from crawler.frontier.task import sitemap_task
+from crawler.fleet.local_lock import LocalLock
+from crawler.frontier import rehydrate
 from crawler.store.mount import Files
 from crawler.store.store import open_store
-from crawler.store.writer import open_to_write
+from crawler.store.writer import StoreWriter, open_to_write
 from crawler.terminal import as_time, many, say
 from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
+LIMIT_REACHED = "the time or page limit was reached with work left"
 USUAL = {"depth", "delay", "scope", "include", "exclude", "max_pages", "user_agent"}  # the flags that --help explains
 
 
@@ -35,25 +38,19 @@ def commands(add: Add) -> None:
     example = f"crawler run {shared} https://example.org/ --scope host -d 3"
     _run_flags(add("run", run_crawl, example))
     example = f"crawler add {shared} https://example.org/news/"
-    _url_flags(add("add", run_add, example))
-
-
-def _url_flags(made: argparse.ArgumentParser) -> None:
-    made.add_argument("urls", nargs="*", default=[], metavar="URL", help="where to begin")
-    made.add_argument("-i", "--input-file", metavar="FILE", help="URLs, one a line; - is standard input")
-    made.add_argument(
-        "--sitemap", metavar="URL", action="append", default=[], help="a sitemap: what it lists are seeds; repeatable"
-    )
+    seeds.add_flags(add("add", run_add, example))
 
 
 def _run_flags(made: argparse.ArgumentParser) -> None:
     made.usage = "crawler run STORE [URL ...] [FLAG ...]"
-    _url_flags(made)
+    seeds.add_flags(made)
     group = made.add_argument_group("settings (kept in the store; the first run decides) [default]")
     group.add_argument("-c", "--config", metavar="FILE", help="settings for a new store, as YAML")
+    help = "crawl on from copied pages without their settings"
+    group.add_argument("--accept-defaults", action="store_true", help=help)
     help = "any setting by name; repeatable"
     group.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help=help)
-    rare = made.add_argument_group("more settings; `crawler help settings` explains them and all others", _rare_flags())
+    rare = made.add_argument_group("more; `crawler help commands` explains them", _rare_flags())
     for flags, name, how in SETTING_FLAGS:
         if name in USUAL:
             default = getattr(config.Settings(), name)
@@ -66,13 +63,16 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     help = f"requests open at once per worker (default {CONCURRENCY})"
     here.add_argument("-t", "--concurrency", type=WHOLE, metavar="N", help=help)
     here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
+    help = "do not end when nothing is due, but wait"
+    here.add_argument("--forever", action="store_true", help=help)
+    permissions.add_flags(here)
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="log more; twice: every page")
     here.add_argument("--log-file", metavar="FILE", help="everything, as JSON lines")
 
 
 def _rare_flags() -> str:
-    return ", ".join(flags[-1] for flags, name, _ in SETTING_FLAGS if name not in USUAL)
+    return ", ".join([*(flags[-1] for flags, name, _ in SETTING_FLAGS if name not in USUAL), *permissions.NAMES])
 
 
 def run_crawl(options: argparse.Namespace) -> int:
@@ -80,7 +80,8 @@ def run_crawl(options: argparse.Namespace) -> int:
     given = given_settings(options)
     check_root(options.store, "run")
     concurrency = allowed_concurrency(options.concurrency)
-    seeds = _seeds(options)
+    urls = seeds.given_seeds(options)
+    trust = permissions.given_trust(options, urls)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
         logs.begin()
@@ -89,21 +90,46 @@ def run_crawl(options: argparse.Namespace) -> int:
             f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
         ) from error
     root, began = options.store.absolute(), time.monotonic()
-    plan = Plan(root, options.workers, concurrency, options.time_limit, options.quiet, logs)
+    plan = Plan(
+        root, options.workers, concurrency, options.time_limit, options.quiet, options.forever, logs, trust=trust
+    )
+    lock = LocalLock(plan.id)  # if we are killed before the first heartbeat, commands here know it at once
     try:
-        settings = begin(options.store, given, seeds, plan.id, log.warning)
+        settings = begin(options.store, given, urls, plan.id, log.warning, trust, options.accept_defaults)
         if not config.has_contact(settings):
             log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
         if not settings.robots:
             log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
-        machine = Machine(plan, settings)
-        code = machine.run()
+        code, pages, is_later = _work(plan, settings, options.store)
     finally:
         control.withdraw(Files(root), plan.id)
-    code, said = _last_line(options.store, code, machine.scoreboard.total("pages"), time.monotonic() - began)
+        lock.release()
+    code, said = _last_line(options.store, code, pages, time.monotonic() - began, is_later)
     if not options.quiet:
         say(said)
     return code
+
+
+def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, int, bool]:
+    """Run a machine, and return its exit code, how many pages it stored, and whether what waits is due only later.
+
+    That nothing is left to do is proved first.
+
+    Somebody may have removed a part of the frontier. No machine works when it is made whole again, so every page that
+    was in flight has its record by then.
+    """
+    began, pages = time.monotonic(), 0
+    store = StoreWriter(root, Files(root, plan.id, settings.durable))
+    while True:
+        machine = Machine(plan, settings, began)
+        code = machine.run()
+        pages += machine.scoreboard.total("pages")
+        is_idle = code == errors.OVER or machine.is_waiting
+        if not is_idle or not rehydrate.is_needed(store, machine.settings):
+            return code, pages, machine.is_waiting
+        restore_signals()
+        settings = machine.settings
+        make_whole(store, settings, plan.id, log.warning)
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -119,45 +145,31 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
         given[name] = config.check_one(name, value, "--set")
     for flags, name, _ in SETTING_FLAGS:
         value = getattr(options, f"set_{name}")
+        if name == "headers" and value:  # secret ones are not for the store: see `permissions`
+            value = [line for line in value if not is_secret(line)] or None
         if value is not None:
             given[name] = config.check_one(name, value, flags[-1])
     return given
 
 
-def _seeds(options: argparse.Namespace) -> list[str]:
-    """Return the URLs that the user gave, normalized."""
-    pages = [normalize_seed(seed) for seed in [*options.urls, *_input_urls(options.input_file)]]
-    return pages + [sitemap_task(normalize_seed(seed)).name for seed in options.sitemap]
+def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool = False) -> tuple[int, str]:
+    """Return the exit code and last line of a run; at a limit with nothing waiting, the crawl is over.
 
-
-def _input_urls(file: str | None) -> list[str]:
-    if file is None:
-        return []
+    `is_later` if the run ended because nothing is due within the hour.
+    """
     try:
-        text = (sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")).removeprefix("\ufeff")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read ({error}); name a text file with one URL a line") from error
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.strip().startswith("#"):
-            try:
-                found.append(normalize_seed(line.strip()))
-            except UsageError as error:
-                raise UsageError(f"{file}, line {number}: {error}") from error
-    return found
-
-
-def _last_line(root: Path, code: int, pages: int, seconds: float) -> tuple[int, str]:
-    """Return the exit code and last line of a run; at a limit with nothing waiting, the crawl is over."""
-    try:
-        found = status.status(open_store(root), again=False)
+        store = open_store(root)
+        found = status.status(store, again=False)
+        lacks = rehydrate.is_needed(store, store.settings_or_defaults()[0])
     except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
-    if code == errors.LIMIT and not found["waiting"] and not others:
+    if code == errors.LIMIT and not found["waiting"] and not (others or lacks):
         code = errors.OVER
-    ended = errors.EXIT_CODES[code].partition(";")[0]
-    if not found["waiting"]:
+    ended = LIMIT_REACHED if code == errors.LIMIT else errors.EXIT_CODES[code].partition(";")[0]
+    if code == errors.LIMIT and is_later:
+        ended = f"nothing is due within the hour{_next_due(found)}; run again then, or with --forever"
+    elif not found["waiting"]:
         ended = ended.replace(" with work left", "")
     counts = [many(found["pages"], "page"), many(found["redirects"], "redirect")]
     counts += [f"{found[kind]:,} {kind}" for kind in KINDS if found[kind]]
@@ -167,11 +179,15 @@ def _last_line(root: Path, code: int, pages: int, seconds: float) -> tuple[int, 
     return code, f"{ended}; {', '.join(counts)} in {root}; this run: {pace}"
 
 
+def _next_due(found: dict[str, Any]) -> str:
+    return f", the next URL at {found['next_due']}" if found["next_due"] else ""
+
+
 def run_add(options: argparse.Namespace) -> int:
     """`crawler add`."""
     check_root(options.store, "add")
-    seeds = _seeds(options)
-    if not seeds:
+    urls = seeds.given_seeds(options)
+    if not urls:
         raise UsageError("nothing to add; give URLs, or a file of them with -i")
-    say(add_seeds(open_to_write(options.store), seeds))
+    say(add_seeds(open_to_write(options.store), urls))
     return errors.OVER

@@ -1,8 +1,9 @@
-"""`crawler status`: the state of a crawl, from the workers' counters and the names of batches; no page is read."""
+"""`crawler status`: the state of a crawl, from the workers' counters and the batches; no page is read."""
 
 from __future__ import annotations
 
 import json
+import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from crawler.commands.arguments import Add
 from crawler.fleet.control import is_paused
 from crawler.fleet.heartbeats import ALIVE, ENDED
 from crawler.fleet.members import Facts, Members, look
-from crawler.frontier.batches import folder, lines_of
+from crawler.fleet.shards import too_many_workers
+from crawler.frontier.backlog import count_waiting
+from crawler.store.records import utc
 from crawler.store.store import Store, open_store
 from crawler.terminal import many, say, size
 from crawler.web.reasons import KINDS
@@ -46,10 +49,11 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     After a kill, counters may lack what a worker did since its last heartbeat.
     """
     settings, wrong = store.settings_or_defaults()
-    return tell(store, look(store.files, settings, again), lambda: backlog(store, settings.shards), wrong)
+    members = look(store.files, settings, again)
+    return tell(store, members, lambda: count_waiting(store, settings.shards), settings.shards, wrong)
 
 
-def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str = "") -> dict[str, Any]:
+def tell(store: Store, members: Members, backlog: Callable[[], int], shards: int, wrong: str = "") -> dict[str, Any]:
     """Return the same for members seen before; `backlog` counts the waiting URLs if no worker is alive."""
     counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
@@ -60,7 +64,9 @@ def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str 
         **{kind: sum(count for reason, count in reasons.items() if kind_of(reason) == kind) for kind in KINDS},
         "reasons": reasons,
         "traps": dict(sums["traps"].most_common()),
+        "limits": dict(sums["limits"].most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
+        "next_due": _next_due(of_the_living, members.counters),
         "waiting_for": dict(_sum(of_the_living, "waiting_for").most_common()),
         "uncounted": 0 if counters else len(store.files.names("links")),
         "paused": is_paused(store.files),
@@ -70,6 +76,7 @@ def tell(store: Store, members: Members, backlog: Callable[[], int], wrong: str 
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": members.machines,
         "workers": members.workers,
+        "shards": shards,
         "busiest": dict(sorted(sums["busiest"].items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
 
@@ -81,7 +88,18 @@ def totals(counters: list[Facts]) -> Facts:
         for host, pages in found.get("busiest", ()):
             busiest[host] = max(busiest[host], pages)
     sums = {name: sum(found.get(name, 0) for found in counters) for name in TOTALS}
-    return {**sums, "reasons": _sum(counters, "reasons"), "traps": _sum(counters, "traps"), "busiest": busiest}
+    by_rule = {name: _sum(counters, name) for name in ("reasons", "traps", "limits")}
+    return {**sums, **by_rule, "busiest": busiest}
+
+
+def _next_due(living: list[Facts], counters: list[Facts]) -> str | None:
+    """Return when the next URL is due, if that was more than an hour away when it was last seen; else None."""
+    if living:
+        dues = [found.get("next_due", "") for found in living if found.get("waiting")]
+    else:  # of those that ended; what was due in the meantime is due now
+        now = utc(time.time())
+        dues = [due for found in counters if (due := found.get("next_due", now)) > now]
+    return min(dues, default="") or None
 
 
 def _blocked(counters: list[Facts]) -> dict[str, Facts]:
@@ -101,11 +119,6 @@ def _sum(counters: list[Facts], name: str) -> Counter[str]:
     return total
 
 
-def backlog(store: Store, shards: int) -> int:
-    """Return the number of lines in all batches, by their names; done URLs that are not removed yet count too."""
-    return sum(lines_of(name) for shard in range(shards) for name in store.files.names(folder(shard)))
-
-
 def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     """Return a status for people; workers are listed if they are few, or `verbose`."""
     rate = f", {found['rate']:.1f} a second" if found["rate"] else ""
@@ -115,7 +128,7 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         _line("redirects", f"{found['redirects']:,}"),
         *(_line(kind, f"{found[kind]:,}", main_reasons(found, kind)) for kind in KINDS),
         *([_skipped(found)] if found["skipped"] or found["traps"] else []),
-        _line("waiting", f"{found['waiting']:,}", listed(found["waiting_for"], WAITING_FOR)),
+        _line("waiting", f"{found['waiting']:,}", _waiting(found)),
         _states("machines", found["machines"]),
         _states("workers", found["workers"]),
     ]
@@ -123,6 +136,9 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         lines.append(_line("paused", "yes", f"`crawler resume {printable(found['store'])}` resumes it"))
     lines += [_line("blocked", printable(kind), printable(about["why"])) for kind, about in found["blocked"].items()]
     lines += [_line("settings", "", printable(sentence)) for sentence in found["ignored_settings"]]
+    alive = sum(worker["state"] == ALIVE for worker in found["workers"])
+    if alive > found["shards"]:
+        lines.append(_line("shards", f"{found['shards']:,}", too_many_workers(alive, found["shards"])))
     if found["uncounted"]:
         lines.append(_line("uncounted", "", uncounted(found)))
     lines += _members(found, verbose)
@@ -130,6 +146,12 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         lines.append("busiest hosts")
         lines += [f"  {pages:>8,}  {printable(host)}" for host, pages in found["busiest"].items()]
     return "\n".join(lines)
+
+
+def _waiting(found: dict[str, Any]) -> str:
+    """Return what the waiting URLs wait for, and when the next is due if that is more than an hour away."""
+    later = [f"the next is due {printable(found['next_due'])}"] if found["waiting"] and found["next_due"] else []
+    return "; ".join([*filter(None, [listed(found["waiting_for"], WAITING_FOR)]), *later])
 
 
 def _line(name: str, value: str, more: str = "") -> str:
@@ -158,8 +180,7 @@ def _skipped(found: dict[str, Any]) -> str:
     """Return the line about links that were not followed; of a link with a session id only the id was dropped."""
     traps = {rule: count for rule, count in found["traps"].items() if rule != "session"}
     told = [listed(traps)] if traps else []
-    if found["skipped"]:
-        told.append(f"beyond max_per_host {found['skipped']:,}")
+    told += [f"beyond {printable(rule)} {count:,}" for rule, count in found["limits"].items()]
     if "session" in found["traps"]:
         told.append(f"session {found['traps']['session']:,} (only the id)")
     return _line("skipped", f"{sum(traps.values()) + found['skipped']:,}", ", ".join(told))

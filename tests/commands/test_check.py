@@ -143,6 +143,15 @@ class Vandal:
             half = next(self.pages)
             self.expect("half-html", self.place("links", half))
             os.truncate(self.root / self.place("htmls", half), size)
+        same_size = next(self.pages)
+        path = self.root / self.place("htmls", same_size)
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+        self.expect("changed-html", self.place("links", same_size))
+        folder = next(self.pages)
+        self.expect("no-html", self.place("links", folder))
+        path = self.expect("unexpected", self.place("htmls", folder))
+        path.unlink()
+        path.mkdir()
         stray = next(self.pages)
         self.expect("orphan-html", f"htmls/{urls.host(stray)}/{'e' * 24}").write_text("nobody's")
 
@@ -183,6 +192,9 @@ class Vandal:
     def shards(self) -> None:
         (self.root / "shards" / "003@free").unlink()
         self.expect("shard", "shards/003")
+        self.expect("unexpected", "shards/006@free").unlink()
+        (self.root / "shards" / "006@free").mkdir()
+        self.expect("shard", "shards/006")
         (self.root / "shards" / "004@0badcafe").touch()
         self.expect("shard", "shards/004")
 
@@ -194,6 +206,8 @@ def test_every_damage_is_named_and_mended_and_the_crawl_goes_on_to_the_whole_cor
         vandal.damage()
         found, summary = check(w.root, code=1)
         assert kinds(found) == vandal.done
+        quick, _ = check(w.root, "--quick", code=1)
+        assert kinds(quick) == {path: kind for path, kind in vandal.done.items() if kind != "changed-html"}
         assert Counter(vandal.done.values()).keys() == KINDS.keys() - {"frontier"}
         young, waits = "temporary files that may be in use", "htmls of URLs that wait"
         assert summary["harmless"] == {young: 1, waits: 1, "tasks in batches whose URLs are done": 1}
@@ -290,7 +304,8 @@ def test_after_a_kill_there_is_nothing_worse_than_temporary_files(tmp_path: Path
 
 
 def any_temporary(root: Path) -> bool:
-    return any(path.name.startswith(".") and path.is_file() for path in root.rglob(".*"))
+    kept = (".seen-", ".crawl.yaml", ".seeds-")  # these stay
+    return any(path.is_file() and not path.name.startswith(kept) for path in root.rglob(".*"))
 
 
 def test_a_repair_that_is_cut_off_makes_the_next_run_rehydrate(empty: Path) -> None:

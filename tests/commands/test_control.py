@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from lab.webs import TreeWeb
 from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
 
 from crawler import Store, errors
+from crawler.clock import Clock
 from crawler.commands import run
 from crawler.commands.demo.server import requested_twice
 from crawler.crawl.start import begin
@@ -142,6 +144,35 @@ def test_a_machine_whose_workers_have_not_started_yet_is_told_too(tmp_path: Path
             assert words(w) == set()
 
 
+# A machine that is killed between its announcement and its first heartbeat.
+KILLED_EARLY = """
+import os, signal, sys
+from crawler.fleet import members
+from crawler.fleet.local_lock import LocalLock
+from crawler.store.mount import Files
+lock = LocalLock("00000001")
+members.announce(Files(sys.argv[1]), "00000001")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_machine_that_died_here_before_its_first_pulse_is_not_waited_for(resting: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED_EARLY, str(resting)], check=False)
+    assert [machine["state"] for machine in members.look(Files(resting), Settings()).machines] == ["ended"]
+    assert "no machine is running" in crawler("stop", str(resting))
+    assert list((resting / "workers").iterdir()) == [], "and nothing is left of it"
+
+
+def test_a_machine_elsewhere_that_shows_no_pulse_is_not_waited_for_longer_than_a_start_takes(resting: Path) -> None:
+    now, said = [0.0], []
+    members.announce(Files(resting), "00000001")
+    clock = Clock(lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    assert control.stop(Store(resting), said.append, clock)
+    assert now[0] <= control.START_WAIT + 1
+    assert "00000001" in said[-1] and "is silent: if it is dead" in said[-1]
+    assert (resting / "workers" / "00000001.stop").exists(), "if it was only slow, it stops when it starts"
+
+
 def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "1") as running:
         w.until(6)
@@ -195,7 +226,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
     news = {"http://b.example/": ["http://b.example/2"], "http://b.example/2": []}
     web = Links({"/": ["/a", "http://b.example/"], "/a": [], **news})
     with world(web, tmp_path) as w:
-        given = {"connect_to": f"::127.0.0.1:{w.port}", "delay": 0.1, "heartbeat": 0.5, "scope": "host"}
+        given = {"delay": 0.1, "heartbeat": 0.5, "scope": "host"}
         begin(w.root, check(given, "test"), web.seeds(), "me", lambda _: None)
         control.withdraw(Files(w.root), "me")
         control.pause(Store(w.root))  # so that it cannot be over before we have added
@@ -222,7 +253,7 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
             f"2 URLs added (1 of them already done); no machine is running; `crawler run {w.root}` resumes the crawl\n"
         )
         assert "nothing new" in told(w, "add", web.url("/later"), web.url("/"))
-        assert w.status()["waiting"] == 2
+        assert w.status()["waiting"] == 1
         w.run()
         assert w.urls() == set(web.pages)
         assert requested_twice(w.log) == {}
@@ -380,12 +411,18 @@ def test_one_page_two_pages() -> None:
 
 def test_status_tells_in_one_line_what_was_skipped_and_by_which_rule(resting: Path) -> None:
     assert "skipped" not in crawler("status", str(resting))
-    counted = [{"traps": {"repeat": 5, "session": 7}, "skipped": 5}, {"traps": {"repeat": 7, "calendar": 1014}}, {}]
+    counted = [
+        {"traps": {"repeat": 5, "session": 7}, "skipped": 5, "limits": {"max_per_host": 5}},
+        {"traps": {"repeat": 7, "calendar": 1014}, "skipped": 2, "limits": {"max_hosts_per_domain": 2}},
+        {},
+    ]
     for number, counters in enumerate(counted):
         (resting / "workers" / f"w{number}@000009.end").write_text(json.dumps(counters))
     found = json.loads(crawler("status", str(resting), "--json"))
-    assert (found["skipped"], found["traps"]) == (5, {"calendar": 1014, "repeat": 12, "session": 7})
-    line = "skipped          1,031   calendar 1,014, repeat 12, beyond max_per_host 5, session 7 (only the id)"
+    assert (found["skipped"], found["traps"]) == (7, {"calendar": 1014, "repeat": 12, "session": 7})
+    assert found["limits"] == {"max_per_host": 5, "max_hosts_per_domain": 2}
+    limits = "beyond max_per_host 5, beyond max_hosts_per_domain 2"
+    line = f"skipped          1,033   calendar 1,014, repeat 12, {limits}, session 7 (only the id)"
     assert line in crawler("status", str(resting)).splitlines()
 
 

@@ -152,7 +152,8 @@ def test_one_file_server_is_too_slow_where_doctors_files_a_second_are_used_up() 
 
 
 def test_shards_are_spoken_of_where_they_matter() -> None:
-    assert "`--shards 256`" in said(TEN_BILLION)
+    assert "`--shards 2048`" in said(Workload(1e11, 1e8))
+    assert "--shards" not in said(TEN_BILLION)
     assert "--shards" not in said(Workload(1e6, 1e4))
     assert "divide the hosts among several stores" in said(Workload(1e12, 1e9, concurrency=64, workers=16))
 

@@ -186,7 +186,7 @@ def test_a_refusal_that_is_about_to_be_asked_again_is_explained_as_such(
 ) -> None:
     for name in ("crawl.yaml", "README"):
         path = resting.root / name
-        path.write_text(path.read_text().replace("spread: host", f"spread: {spread}"))
+        path.write_text(path.read_text().replace("spread: domain", f"spread: {spread}"))
     run(["retry", str(resting.root), "--reason", "dns"])
     for url, again in ((X, True), ("http://a.example/y", False)):
         capsys.readouterr()

@@ -21,7 +21,7 @@ import pytest
 from lab import stores
 from lab.browser import Browser, Served, browsing, serving
 from lab.webs import TreeWeb
-from lab.world import COMMAND, LONG, crawler, wait_for, world
+from lab.world import COMMAND, LONG, crawler, wait_for, wait_for_line, world
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawler import Store
@@ -188,7 +188,8 @@ def test_nothing_can_be_changed(served: Served, method: str) -> None:
 
 
 def test_head_is_answered_as_get_without_its_body(served: Served) -> None:
-    answer = raw(served, "HEAD /app.css HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    auth = f"Authorization: Bearer {served.token}"
+    answer = raw(served, f"HEAD /app.css HTTP/1.1\r\nHost: localhost\r\n{auth}\r\nConnection: close\r\n\r\n")
     assert "Content-Type: text/css" in answer
     assert answer.endswith("\r\n\r\n")
 
@@ -275,6 +276,87 @@ def test_no_parameter_becomes_another_name(served: Served, path: str) -> None:
     status, _, body = served.ask(path)
     assert status in (400, 404)
     assert status == 404 or json.loads(body)["error"]
+
+
+# ---- the token
+
+
+CLOSED = [path for path in PATHS if path != "/healthz"]
+
+
+@pytest.mark.parametrize("path", CLOSED)
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic TOKEN", "TOKEN", "Bearer TOKENx"])
+def test_without_the_token_nothing_is_told(served: Served, path: str, given: str) -> None:
+    status, headers, body = served.ask(path, Authorization=given.replace("TOKEN", served.token))
+    assert status == 403
+    assert body.startswith(b"a token is needed: open the address that `crawler serve` printed")
+    assert "default-src 'none'" in headers["Content-Security-Policy"] and "Set-Cookie" not in headers
+
+
+def test_the_health_of_the_store_is_told_to_everybody_and_is_all(served: Served) -> None:
+    assert served.ask("/healthz", Authorization="")[::2] == (200, b"ok\n")
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(served: Served) -> None:
+    head = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    for path, way in (("/?token=%s", "/"), ("/api/hosts?sort=host&token=%s", "/api/hosts?sort=host")):
+        said = raw(served, f"GET {path % served.token} {head}\r\n")
+        assert said.startswith("HTTP/1.1 303 ") and f"\r\nLocation: {way}\r\n" in said
+    cookie = next(line for line in said.split("\r\n") if line.startswith("Set-Cookie: "))
+    assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict")
+    assert served.token not in cookie, "other ports of this machine are sent the cookie, too"
+    pair = cookie.removeprefix("Set-Cookie: ").partition(";")[0]
+    assert raw(served, f"GET /api/now {head}Cookie: a=b; {pair}\r\n\r\n").startswith("HTTP/1.1 200 ")
+    for wrong in (pair + "0", pair[:-1], pair.partition("=")[2], f"{pair.partition('=')[0]}={served.token}"):
+        assert raw(served, f"GET /api/now {head}Cookie: {wrong}\r\n\r\n").startswith("HTTP/1.1 403 ")
+    assert raw(served, f"GET /?token=wrong {head}\r\n").startswith("HTTP/1.1 403 ")
+    elsewhere = raw(served, f"GET //evil.example/?token={served.token} {head}\r\n")
+    assert "\r\nLocation: /evil.example/\r\n" in elsewhere
+
+
+@pytest.mark.parametrize("by", ["file", "environment"])
+def test_a_token_may_be_fixed_and_is_then_not_printed(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    token = "0123456789abcdef"
+    (tmp_path / "token").write_text(f"{token}\n")
+    (tmp_path / "token").chmod(0o600)
+    monkeypatch.setenv("CRAWLER_TOKEN", token if by == "environment" else "another-0123456789")
+    with serving(empty, *(["--token-file", str(tmp_path / "token")] if by == "file" else [])) as served:
+        assert served.token == ""
+        assert served.ask("/metrics", Authorization="Bearer another")[0] == 403
+        assert served.ask("/metrics", Authorization=f"bearer {token}")[0] == 200
+
+
+def test_a_token_that_is_short_or_that_others_can_read_is_a_sentence(empty: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("short")
+    file.chmod(0o600)
+    assert "must have 16 to 200" in crawler("serve", str(empty), "--token-file", str(file), code=2)
+    file.chmod(0o644)
+    assert "mode 0644" in crawler("serve", str(empty), "--token-file", str(file), code=2)
+    assert "cannot be read" in crawler("serve", str(empty), "--token-file", str(tmp_path / "none"), code=2)
+
+
+def test_at_a_socket_of_the_file_system_permissions_take_the_place_of_the_token(empty: Path, tmp_path: Path) -> None:
+    path = tmp_path / "view.sock"
+    for _ in range(2):  # the second time there is one left of a process that was killed
+        command = [*COMMAND, "serve", str(empty), "--socket", str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        wait_for_line(process, f"at the socket {path}")
+        assert path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as talk:
+            talk.connect(str(path))
+            talk.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert talk.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
+        assert "another path" in crawler("serve", str(empty), "--socket", str(path), code=2), "it is in use"
+        last = process
+        process.kill() if _ == 0 else process.terminate()
+        process.communicate(timeout=LONG)
+    assert last.returncode == 0 and not path.exists()
+    path.write_text("mine")
+    assert "another path" in crawler("serve", str(empty), "--socket", str(path), code=2)
+    assert path.read_text() == "mine"
 
 
 # ---- what it tells
@@ -376,17 +458,11 @@ def test_a_large_page_is_cut_and_what_others_wrote_by_hand_is_borne(served: Serv
     assert "<script>" in titles
 
 
-def test_secrets_in_the_settings_are_not_shown(served: Served, root: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    text = (copy / "crawl.yaml").read_text().replace("headers: []", "headers: ['Authorization: S3CR3T']")
-    (copy / "crawl.yaml").write_text(text.replace("proxy: null", "proxy: http://me:S3CR3T@127.0.0.1:1"))
-    with serving(copy) as other:
-        body = other.ask("/api/settings")[2]
-    assert b"S3CR3T" not in body
-    assert b"Authorization: ***" in body
+def test_the_settings_are_told_with_their_defaults(served: Served) -> None:
     rows = {row["name"]: row for row in served.json("/api/settings")["rows"]}
     assert rows["delay"]["value"] == "0.01"
     assert rows["delay"]["default"] == "1"
+    assert not {"proxy", "connect_to", "allow_private"} & rows.keys()
 
 
 def test_an_empty_store_has_nothing_to_tell_and_says_so(empty: Path) -> None:
@@ -588,7 +664,7 @@ def test_every_view_shows_something_in_a_window_of_any_width_and_the_console_sta
     browser: Browser, served: Served
 ) -> None:
     browser.asked()
-    browser.open(served.url)
+    browser.open(served.at())
     for view, words in VIEWS.items():
         browser.run("location.hash = `#/${arguments[0]}`", view)
         browser.wait(words)
@@ -607,7 +683,7 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
             "hosts": "no host has been",
             "failures": "none",
         }.items():
-            browser.open(f"{served.url}#/{view}")
+            browser.open(served.at(f"#/{view}"))
             browser.wait(words)
         assert browser.text("#state") == "no machine has run yet"
         assert browser.complaints() == []
@@ -623,7 +699,7 @@ def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Bro
     (root / "crawl.yaml").write_text("delay: soon")
     with serving(root) as served:
         for view in ("host?host=long.example", "failures"):
-            browser.open(f"{served.url}#/{view}")
+            browser.open(served.at(f"#/{view}"))
             browser.wait("long.example", "tbody th")
             assert browser.run("return document.querySelector('tbody tr').offsetHeight") < 250
         assert browser.run("return document.querySelector('.detail').offsetWidth") > 100
@@ -634,7 +710,7 @@ def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Bro
 
 
 def test_hosts_are_sorted_by_a_click_and_searched_by_typing(browser: Browser, served: Served, root: Path) -> None:
-    browser.open(f"{served.url}#/hosts")
+    browser.open(served.at("#/hosts"))
     browser.wait("evil.example", "tbody th")
 
     def column(number: int) -> list[int]:
@@ -655,7 +731,7 @@ def test_hosts_are_sorted_by_a_click_and_searched_by_typing(browser: Browser, se
 
 def test_a_click_leads_from_a_host_to_a_page_to_its_html_and_back(browser: Browser, served: Served, root: Path) -> None:
     page = next(page for page in Store(root).pages() if page.links)
-    browser.open(f"{served.url}#/hosts?search={page.host}")
+    browser.open(served.at(f"#/hosts?search={page.host}"))
     browser.wait(page.host, "tbody th")
     browser.click("tbody th a", page.host)
     browser.wait(page.url)
@@ -669,7 +745,7 @@ def test_a_click_leads_from_a_host_to_a_page_to_its_html_and_back(browser: Brows
 
 
 def test_what_means_harm_is_shown_as_text(browser: Browser, served: Served, outside: Outside) -> None:
-    browser.open(f"{served.url}#/host?host=evil.example")
+    browser.open(served.at("#/host?host=evil.example"))
     browser.wait("<script>document.title='owned'</script>")
     browser.click("tbody th a", "<script>")
     browser.wait("Drawn heading", "pre")
@@ -692,7 +768,7 @@ def test_what_means_harm_is_shown_as_text(browser: Browser, served: Served, outs
 def test_all_can_be_reached_by_keyboard(browser: Browser, served: Served) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser.open(f"{served.url}#/")
+    browser.open(served.at("#/"))
     browser.wait("Machines and workers")
     reached = set()
     for _ in range(40):
@@ -711,7 +787,7 @@ def test_charts_and_machines_move_while_a_crawl_runs_and_trouble_is_said(browser
         w.start(*w.web.seeds(), "-w", "0.5", "-j", "1")
         wait_for((w.root / "README").exists)
         with serving(w.root) as served:
-            browser.open(served.url)
+            browser.open(served.at())
             browser.wait("crawling with 1 machine", "#state")
             line = browser.wait("alive", "tbody")
             assert "worker " in line
@@ -739,7 +815,7 @@ def test_a_store_of_100_000_pages_is_looked_at_in_moments(
             assert served.ask(question)[0] == 200
             lines.append(f"{time.monotonic() - began:8.3f} s  {question}")
         wait_for(lambda: served.json("/api/hosts")["counted"] == 100)
-        browser.open(f"{served.url}#/hosts?sort=pages")
+        browser.open(served.at("#/hosts?sort=pages"))
         browser.wait("1–50 of 100", ".pager")
         assert set(browser.all("tbody td:nth-child(2)")) == {"1,000"}
         browser.click("tbody th a", "host-0")

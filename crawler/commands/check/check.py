@@ -23,8 +23,9 @@ from crawler.commands.status import totals
 from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import in_parts
+from crawler.store.lock import LOCK
 from crawler.store.store import open_store
-from crawler.store.writer import LOCK, open_to_write
+from crawler.store.writer import open_to_write
 from crawler.terminal import many, say
 from crawler.web.text import printable
 
@@ -79,7 +80,7 @@ class Check:
         if not self.has_frontier and (self.scene.alive or self.is_locked):
             self.scene.harmless["frontier that is being rebuilt"] += 1
         elif not self.has_frontier:
-            yield Problem("frontier", "frontier", "folders of shards are missing, or it was never completed")
+            yield Problem("frontier", "frontier", "folders of shards are missing or emptied, or it was never completed")
 
     def counted(self) -> Facts:
         """Return how much was checked."""
@@ -130,6 +131,7 @@ def commands(add: Add) -> None:
     """Add `crawler check`."""
     made = add("check", run, "crawler check /mnt/shared/crawl --repair")
     made.add_argument("--repair", action="store_true", help="repair the problems; no machine may be working")
+    made.add_argument("--quick", action="store_true", help="do not read the htmls to compare them with their hashes")
     made.add_argument("--json", action="store_true", help="one line of JSON per problem, then a summary")
 
 
@@ -138,13 +140,13 @@ def run(options: argparse.Namespace) -> int:
     writer = open_to_write(options.store) if options.repair else None
     store = writer or open_store(options.store)
     settings = store.settings()
-    has_frontier = not rehydrate.is_needed(store, settings)
+    has_frontier = rehydrate.is_whole(store, settings)
     if writer is None:
         reporter = Reporter(options.json)
-        _check(look(store, settings), has_frontier, reporter)
+        _check(look(store, settings, options.quick), has_frontier, reporter)
         return errors.FOUND if reporter.counts else errors.OVER
-    with alone(writer, settings) as scene:
-        _check(scene, has_frontier, Reporter(options.json, Repair(writer, settings)))
+    with alone(writer, settings, options.quick) as (scene, lock):
+        _check(scene, has_frontier, Reporter(options.json, Repair(writer, settings, lock)))
         folded = fold(store.files, scene.clock)
         if folded:
             say(f"merged the counters of {many(folded, 'worker')} that ended long ago", sys.stderr)

@@ -6,17 +6,18 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from crawler.commands.check.findings import RECHECK_AFTER, Problem, Scene
 from crawler.errors import Misshapen
+from crawler.fleet.budgets import Budget
 from crawler.fleet.control import ABANDONED, PAUSE, STOP
 from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
-from crawler.fleet.shards import read_owners
 from crawler.frontier.task import Task
 from crawler.store.mount import FILE, FOLDER, LINK
-from crawler.store.records import assumed_depth, depth_of
+from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.store import KEY, MISSING_CACHED, shard_name
 from crawler.web import urls
 
@@ -35,6 +36,9 @@ LONGER = {"utf-16le", "utf-16be", "gbk", "gb18030", "iso-2022-jp", "replacement"
 def others(scene: Scene) -> Iterator[Problem]:
     """Return the problems in the folders that are not divided by host."""
     yield from scene.sort("", lambda name: True, "", ANY)[1]
+    for name, shape in sorted(scene.shapes("").items()):
+        if shape == LINK:
+            yield Problem("unexpected", name, "a symbolic link, through which nothing is read or written")
     for noun in NOUNS:  # whether a host's folder is one is checked with the host
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]
@@ -51,27 +55,27 @@ def _shards(scene: Scene, count: int) -> Iterator[Problem]:
         number, at, owner = name.partition("@")
         return bool(at and owner) and number.isdecimal() and int(number) < count and number == shard_name(int(number))
 
-    yield from scene.sort("shards", is_owned, "a shard and its owner")[1]
-    wrong = _without_one_name(scene, count)
+    names, bad = scene.sort("shards", is_owned, "a shard and its owner")
+    yield from bad
+    wrong = _without_one_name(names, count)
     if wrong and scene.alive:  # a machine may be renaming it
         time.sleep(RECHECK_AFTER)
-        scene.freshen("shards")
-        wrong &= _without_one_name(scene, count)
-    for shard, names in sorted(wrong):
-        what = f"{names} files name an owner" if names else "no file names its owner"
+        wrong &= _without_one_name(scene.sort("shards", is_owned, "")[0], count)
+    for shard, owners in sorted(wrong):
+        what = f"{owners} files name an owner" if owners else "no file names its owner"
         yield Problem("shard", f"shards/{shard_name(shard)}", what)
 
 
-def _without_one_name(scene: Scene, count: int) -> set[tuple[int, int]]:
-    owners = read_owners(scene.files, count)
-    sizes = ((shard, len(owners.get(shard, ()))) for shard in range(count))
-    return {(shard, names) for shard, names in sizes if names != 1}
+def _without_one_name(names: Iterable[str], count: int) -> set[tuple[int, int]]:
+    """Return the shards that have no name or several, and how many."""
+    found = Counter(int(name.partition("@")[0]) for name in names)
+    return {(shard, found[shard]) for shard in range(count) if found[shard] != 1}
 
 
 def _workers(scene: Scene) -> Iterator[Problem]:
     def is_control(name: str) -> bool:
         id, dot, extension = name.partition(".")
-        return name == PAUSE or (is_id(id) and dot + extension in (MACHINE, STOP))
+        return name == PAUSE or (is_id(id) and dot + extension in (MACHINE, STOP)) or Budget.of(name) is not None
 
     names, bad = scene.sort(
         "workers", lambda name: is_control(name) or Heartbeat.of(name), "a heartbeat or a control file"
@@ -93,7 +97,7 @@ class Pages:
         self.scene, self.files = scene, scene.files
         for noun in NOUNS:
             scene.freshen(noun)
-        self.homes = {noun: set(filter(urls.is_host, self.files.names(noun))) for noun in NOUNS}
+        self.homes = {noun: set(filter(urls.is_host, scene.shapes(noun))) for noun in NOUNS}
         self.hosts = sorted(set().union(*self.homes.values()))
         self.counts: Counter[str] = Counter()
 
@@ -178,9 +182,11 @@ class Pages:
         noun, _, place = path.partition("/")
         if noun != "links" or not facts.get("sha224"):
             return None
-        html = f"htmls/{place}"
-        size = self.files.size(html)
-        if size is None or _is_half(facts, size):  # some mounts report sizes wrongly until a file is opened
+        data = size = None
+        with suppress(Misshapen):  # a link in place of the host's folder is a finding of its own
+            size = self.files.size(f"htmls/{place}")
+        if not self.scene.quick or size is None or _is_half(facts, size):
+            # Some mounts report sizes wrongly until a file is opened.
             data = self.scene.store.text_bytes(facts["url"])
             size = None if data is None else len(data)
         if size is None:
@@ -188,6 +194,10 @@ class Pages:
         if _is_half(facts, size):
             what = f"{size:,} of the {facts['bytes']:,} bytes of {facts['url']}"
             return Problem("half-html", path, what, (self._task(facts),))
+        # Records of older versions have no hash of what was stored.
+        if data is not None and facts.get("html_sha224") not in (None, html_hash(data)):
+            what = f"the html of {facts['url']} is not what was stored"
+            return Problem("changed-html", path, what, (self._task(facts),))
         return None
 
     def _task(self, facts: Facts) -> Task:

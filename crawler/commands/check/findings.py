@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from crawler.errors import StoreError
+from crawler.errors import Misshapen, StoreError
 from crawler.fleet import members
 from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.local_lock import LocalLock
@@ -28,6 +28,7 @@ KINDS = {
     "misplaced": "moved to lost/, and its URL is requested again",
     "no-html": "the record is moved to lost/, and its URL is requested again",
     "half-html": "record and html are moved to lost/, and the URL is requested again",
+    "changed-html": "record and html are moved to lost/, and the URL is requested again",
     "orphan-html": "moved to lost/",
     "both": "the failure record is moved to lost/",
     "unexpected": "moved to lost/",
@@ -59,6 +60,7 @@ class Scene:
     clock: float  # the time by the store's clock
     alive: frozenset[str] = frozenset()  # ids of workers and machines
     dead: frozenset[str] = frozenset()
+    quick: bool = False  # no html is read
     harmless: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -86,7 +88,7 @@ class Scene:
         good: list[str] = []
         bad: list[Problem] = []
         self.freshen(folder)
-        for name, shape in sorted(self.files.shapes(folder).items()):
+        for name, shape in sorted(self.shapes(folder).items()):
             path = f"{folder}/{name}" if folder else name
             if name.startswith("."):
                 bad += self._temporary(path, name)
@@ -97,6 +99,18 @@ class Scene:
             else:
                 good.append(name)
         return good, bad
+
+    def get(self, path: str) -> bytes | None:
+        """Return the bytes of a file; None if there is none, or something else is in its place."""
+        with suppress(Misshapen):
+            return self.files.get(path)
+        return None
+
+    def shapes(self, folder: str) -> dict[str, str]:
+        """Return the names in a folder with their types; none through a symbolic link, which is found elsewhere."""
+        with suppress(Misshapen):
+            return self.files.shapes(folder)
+        return {}
 
     def _temporary(self, path: str, name: str) -> list[Problem]:
         """Return a problem for a temporary file whose writer is dead; other hidden files are not ours."""
@@ -110,7 +124,7 @@ class Scene:
         return [Problem("temporary", path, "its writer is gone")]
 
 
-def look(store: Store, settings: Settings) -> Scene:
+def look(store: Store, settings: Settings, quick: bool = False) -> Scene:
     """Return the store and who works on it; a worker whose process died on this machine does not count."""
     seen = members.look(store.files, settings)
     workers = {
@@ -121,7 +135,7 @@ def look(store: Store, settings: Settings) -> Scene:
     starting = {machine["id"] for machine in seen.machines if machine["state"] == members.STARTING}
     alive = frozenset({*workers, *filter(None, workers.values()), *starting})
     known = {worker["id"] for worker in seen.workers} | {machine["id"] for machine in seen.machines}
-    return Scene(store, settings, members.store_time(store.files), alive, frozenset(known - alive))
+    return Scene(store, settings, members.store_time(store.files), alive, frozenset(known - alive), quick)
 
 
 class Keys:

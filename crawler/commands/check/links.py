@@ -11,9 +11,11 @@ from typing import TypeVar
 from crawler.commands.check.findings import RECHECK_AFTER, Keys, Problem, Scene
 from crawler.errors import Misshapen, StoreError
 from crawler.frontier.batches import folder, from_lines, in_parts, lines_of
+from crawler.frontier.limits import StoredLimits
 from crawler.frontier.rehydrate import FoundLinks
-from crawler.frontier.scope import REDIRECT, Seeds
+from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
+from crawler.store.kept import REDIRECT
 from crawler.store.writer import NOT_HANDED_OVER
 from crawler.terminal import bar
 from crawler.web import urls
@@ -103,18 +105,15 @@ class Links:
                 yield Problem("lost-link", task.name, "in scope, but neither done nor waiting", (task,))
 
     def _not_waiting(self) -> Iterator[Task]:
+        limits = StoredLimits(self.scene.store, self.scene.settings)
         last, is_full = "", False
         for task in self.found.not_done(self.scene.store):
-            if task.host != last:
-                last = task.host
-                is_full = self._is_full(last)
-            if not is_full and urls.is_safe(task.name) and urls.key(task.name) not in self.waiting:
+            if urls.key(task.name) in self.waiting or not urls.is_safe(task.name):
+                continue
+            if task.host != last:  # a host that has reached a limit: its other URLs are skipped on purpose
+                last, is_full = task.host, limits.reached(task.host) is not None
+            if not is_full:
                 yield task
-
-    def _is_full(self, host: str) -> bool:
-        """Return whether a host has reached max_per_host: its other URLs are skipped on purpose."""
-        most = self.scene.settings.max_per_host
-        return most is not None and self.scene.store.count_pages(host) >= most
 
     def _is_lost(self, task: Task) -> bool:
         """Return whether a URL does not wait and, by fresh listings, is not done."""
@@ -122,7 +121,7 @@ class Links:
         if key in self.waiting:
             return False
         return all(
-            self.scene.sees(noun, host) and self.files.get(f"{noun}/{host}/{key}") is None for noun in ("links", "errs")
+            self.scene.sees(noun, host) and self.scene.get(f"{noun}/{host}/{key}") is None for noun in ("links", "errs")
         )
 
     def expect_all(self) -> None:
@@ -144,4 +143,4 @@ class Links:
         if row[1] in self.waiting:
             self.scene.harmless["htmls of URLs that wait"] += 1
             return False
-        return self.files.get(f"links/{place}") is None and self.files.get(f"htmls/{place}") is not None
+        return self.scene.get(f"links/{place}") is None and self.scene.get(f"htmls/{place}") is not None

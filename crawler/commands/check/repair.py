@@ -8,6 +8,7 @@ next run rehydrate.
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,20 +22,22 @@ from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox
 from crawler.settings import Settings
+from crawler.store.lock import StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
 from crawler.store.writer import StoreWriter
+from crawler.terminal import say
 
 MAX_ENDED = 100  # workers whose files are left as they are
 
 
 @contextmanager
-def alone(store: StoreWriter, settings: Settings) -> Iterator[Scene]:
+def alone(store: StoreWriter, settings: Settings, quick: bool = False) -> Iterator[tuple[Scene, StoreLock]]:
     """Lock a store on which no machine is working until the repair is done."""
     store.files.durable = settings.durable
-    with store.alone("repairing or rehydrating the store"):
+    with store.alone("repairing or rehydrating the store", settings, lambda text: say(text, sys.stderr)) as lock:
         is_new = store.files.create(rehydrate.MARK)
-        scene = look(store, settings)
+        scene = look(store, settings, quick)
         if scene.alive:
             if is_new:
                 store.files.drop(rehydrate.MARK)
@@ -42,20 +45,22 @@ def alone(store: StoreWriter, settings: Settings) -> Iterator[Scene]:
                 f"machines are working on {store.root}, or died less than a minute ago; "
                 f"run `crawler stop {store.root}` first, or try again in a minute"
             )
-        yield scene
+        yield scene, lock
+        lock.check()
         store.files.drop(rehydrate.MARK)  # not after an error: then the next run rehydrates
 
 
 class Repair:
     """Repairs problems in batches: URLs to request again are handed over before anything is moved."""
 
-    def __init__(self, store: StoreWriter, settings: Settings) -> None:
-        self.store, self.files, self.settings = store, store.files, settings
+    def __init__(self, store: StoreWriter, settings: Settings, lock: StoreLock) -> None:
+        self.store, self.files, self.settings, self._lock = store, store.files, settings, lock
         self.lost = f"lost/{utc(time.time())}"
         self._outbox = Outbox(store.files, settings)
 
     def repair(self, problems: Sequence[Problem]) -> None:
         """Repair these problems."""
+        self._lock.check()
         self._outbox.send(task for problem in problems for task in problem.tasks)
         for problem in problems:
             self._repair(problem)

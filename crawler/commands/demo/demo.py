@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from crawler import errors, settings
 from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.errors import UsageError
+from crawler.store.mount import FILE, Files
 from crawler.web.text import printable
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
             "retry_delay=1s",
             "-s",
             "retries=2",
+            "-s",
+            "max_per_address=null",  # all hosts of this web are at one address
         ]
         command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", AGENT]
         print(printable(shlex.join(["crawler", *command])), flush=True)
@@ -101,8 +104,9 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
 
 def _remove_old(store: Path) -> None:
     """Remove the store of an earlier demo, and nothing else."""
-    if store.exists() and (not store.is_dir() or any(store.iterdir())):
-        if not store.is_dir() or AGENT not in _read(store / "crawl.yaml"):
+    shape = Files(store).root_shape()
+    if shape == FILE or (shape and any(store.iterdir())):
+        if shape == FILE or AGENT not in _read(store / "crawl.yaml"):
             raise UsageError(f"{store} exists and is not a store of the demo; choose a new folder")
         shutil.rmtree(store)
     try:

@@ -27,6 +27,7 @@ from crawler.commands.doctor import alone, between, speed
 from crawler.commands.doctor.kinds import SLOW, UNFIT, Finding, Mount, find_mount
 from crawler.commands.doctor.pairing import BUSY, Pairing
 from crawler.errors import CrawlerError, DiskFull, StoreError
+from crawler.store.mount import FOLDER, Files
 from crawler.terminal import say
 
 HANG_TIMEOUT = 45  # seconds without a heartbeat of the tests
@@ -177,9 +178,10 @@ def _test(root: str, wait: float, send: Send, beat: Callable[[], None]) -> None:
 
 
 def _check_folder(root: str) -> Mount:
-    if not os.path.exists(root):
+    shape = Files(root).root_shape()
+    if shape is None:
         raise StoreError(f"{root} does not exist; is the mount there?")
-    if not os.path.isdir(root):
+    if shape != FOLDER:
         raise StoreError(f"{root} is a file, not a folder; give the store's folder")
     mount = find_mount(os.path.realpath(root))
     if mount.is_object_store():

@@ -9,15 +9,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from crawler import errors, settings
 from crawler.commands.arguments import Add
-from crawler.commands.export.formats import FORMATS, Columns, Format, Row
+from crawler.commands.export.formats import FORMATS, SAFE_CSV, Columns, Format, Row, format_for
 from crawler.commands.export.output import SQLITE, Output, OutputFile, ending, resolved, trouble
-from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batches, next_since, places, row
+from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batches, next_since, places, read_time, row
 from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
@@ -62,6 +61,7 @@ def _flags(made: ArgumentParser) -> None:
     made.add_argument("--from", metavar="TIME", dest="first", help="fetched at TIME or later: 2026-11-17T09:00:00Z")
     made.add_argument("--until", metavar="TIME", dest="last", help="fetched before TIME")
     made.add_argument("--since", metavar="TIME", help="only pages stored since the export that printed this")
+    made.add_argument("--safe-csv", **SAFE_CSV)
     made.add_argument("--force", action="store_true", help="replace the file, or all rows of the database")
 
 
@@ -102,37 +102,27 @@ def _selection(store: Store, options: Namespace) -> Selection:
         raise UsageError(f"--match {match!r} {error}") from error
     return Selection(
         hosts=tuple(sorted({find_host(store, given) for given in options.host})),
-        since=_time("--since", options.since),
-        first=_time("--from", options.first),
-        last=_time("--until", options.last),
+        since=read_time("--since", options.since),
+        first=read_time("--from", options.first),
+        last=read_time("--until", options.last),
         match=match,
         html=options.html or options.out.endswith(WARC),
+        safe_csv=options.safe_csv,
     )
-
-
-def _time(flag: str, given: str | None) -> str:
-    """Return a time in the format of records."""
-    if not given:
-        return ""
-    try:
-        time = datetime.fromisoformat(given)
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"{flag} {given!r} is not a time; use 2026-11-17 or 2026-11-17T09:00:00Z (UTC)") from error
-    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     """Open OUT, by its extension or as a URL."""
     since = next_since(store)
-    if "://" in out:
+    columns = COLUMNS | (HTML_COLUMN if wanted.html else {})
+    path, extension = (None, "a database") if "://" in out else (resolved(out), ending(resolved(out), ENDINGS))
+    format = format_for(extension, columns, True) if wanted.safe_csv else None
+    if path is None:
         return Sql(out, wanted, since, force)
-    path = resolved(out)
-    extension = ending(path, ENDINGS)
     if extension == SQLITE:
         return Sqlite(path, wanted, since, force)
-    columns = COLUMNS | (HTML_COLUMN if wanted.html else {})
-    return ExportFile(path, FILES[extension](columns), Checkpoint(since, str(store.root.absolute()), wanted), force)
+    checkpoint = Checkpoint(since, str(store.root.absolute()), wanted)
+    return ExportFile(path, format or FILES[extension](columns), checkpoint, force)
 
 
 @dataclass(frozen=True, slots=True)

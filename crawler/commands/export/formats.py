@@ -17,6 +17,12 @@ PACKAGE = "folder-crawler"
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # unescaped for grep; json.dumps would make an encoder per row
 ROW_GROUP_SIZE = 32 << 20  # bytes in memory of a row group of Parquet: small groups are slow to read
 
+# What spreadsheets take for the beginning of a formula; some skip a tab or a line break first, and some read the wide
+# forms of Chinese and Japanese keyboards.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+SAFE_CSV: Any = {"action": "store_true", "help": "put an apostrophe before spreadsheet formulas"}
+
 Row = dict[str, Any]  # by column: text, a number, a bool, a list of texts, or None
 Columns = Mapping[str, str]  # int, float, bool, list or time (as `utc` writes it); any other is text
 
@@ -99,7 +105,11 @@ def _zstd() -> Any:
 
 
 class Csv(Format):
-    """One line per row, quoted as RFC 4180 says."""
+    """One line per row, quoted as RFC 4180 says; lines end as they do in Unix."""
+
+    def __init__(self, columns: Columns, delimiter: str = ",") -> None:
+        super().__init__(columns)
+        self._delimiter = delimiter
 
     def begin(self) -> bytes:
         """Return the names of the columns."""
@@ -110,9 +120,27 @@ class Csv(Format):
         return self._lines([plain(row.get(name)) for name in self.columns] for row in rows)
 
     def _lines(self, rows: Iterable[Iterable[Any]]) -> bytes:
-        text = io.StringIO(newline="")
-        csv.writer(text).writerows(rows)
-        return text.getvalue().encode("utf-8", "replace")
+        lines = _Lines()
+        csv.writer(lines, delimiter=self._delimiter).writerows(rows)
+        return "".join(lines).encode("utf-8", "replace")
+
+
+class _Lines(list[str]):
+    """What `csv` writes: it quotes a lone CR only if lines end with one, so the end is replaced afterwards."""
+
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix("\r\n") + "\n")
+
+
+class SafeCsv(Csv):
+    """The same for spreadsheets, which run a cell as a formula if it begins like one: such text gets an apostrophe."""
+
+    def _lines(self, rows: Iterable[Iterable[Any]]) -> bytes:
+        return super()._lines([_defused(cell) for cell in row] for row in rows)
+
+
+def _defused(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
 def plain(value: Any) -> Any:
@@ -193,6 +221,15 @@ FORMATS: dict[str, Callable[[Columns], Format]] = {
     ".csv": Csv,
     ".parquet": Parquet,
 }
+
+
+def format_for(extension: str, columns: Columns, safe_csv: bool, delimiter: str = ",") -> Format:
+    """Return the format of a file; --safe-csv with any other than CSV is a mistake."""
+    if extension == ".csv":
+        return (SafeCsv if safe_csv else Csv)(columns, delimiter)
+    if safe_csv:
+        raise UsageError(f"--safe-csv is for .csv files, but this is {extension}; omit it")
+    return FORMATS[extension](columns)
 
 
 def when(fetched: str | None) -> datetime | None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from crawler.commands.export.formats import FORMATS, Columns, Format, Row, plain
-from crawler.errors import DiskFull, UsageError
-from crawler.store.mount import DISK_FULL
+from crawler.commands.export.formats import FORMATS, Columns, Format, Row, format_for, plain
+from crawler.errors import DiskFull, StoreAway, UsageError
+from crawler.store.mount import DISK_FULL, FOLDER, GONE, shape_of
 
-SQLITE = ".sqlite"
+SQLITE, CSV = ".sqlite", ".csv"
 SQL_KINDS = {"int": "INTEGER", "float": "REAL", "bool": "INTEGER", "key": "TEXT NOT NULL PRIMARY KEY"}
 
 
@@ -46,9 +47,10 @@ def ending(out: Path, endings: Iterable[str]) -> str:
 
 def stop_at(out: Path, force: bool) -> None:
     """Raise an error for a file that exists, unless it may be replaced."""
-    if out.is_dir():
+    shape = shape_of(out)
+    if shape == FOLDER:
         raise UsageError(f"{out} is a folder; give a file name")
-    if out.exists() and not force:
+    if shape and not force:
         raise UsageError(f"{out} already exists; choose another file, or --force to replace it")
 
 
@@ -71,17 +73,22 @@ def trouble(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in DISK_FULL:
             raise DiskFull(f"no space left for {path} ({why}); free some, and run the same command again") from error
+        if getattr(error, "errno", None) in GONE:
+            raise StoreAway(f"{path} cannot be written ({why}); is the mount still there?") from error
         if code == sqlite3.SQLITE_BUSY:
             raise busy(path) from error
         raise UsageError(f"{path} cannot be written ({why}); check it and its folder, or choose another") from error
 
 
-def open_output(out: Path, table: str, columns: Columns, force: bool) -> Output:
+def open_output(
+    out: Path, table: str, columns: Columns, force: bool, safe_csv: bool = False, delimiter: str = ","
+) -> Output:
     """Return a new output file, in the format that its extension names."""
     extension = ending(out, (*FORMATS, SQLITE))
-    if extension != SQLITE:
-        return OutputFile(out, FORMATS[extension](columns), force)
-    stop_at(out, force)
+    if extension != SQLITE or safe_csv:
+        return OutputFile(out, format_for(extension, columns, safe_csv, delimiter), force)
+    with trouble(out):
+        stop_at(out, force)
     return SqliteFile(out, table, columns)
 
 
@@ -151,6 +158,30 @@ class OutputFile:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._file, rest) :]
+
+
+class Stdout:
+    """Standard output, for the next command of a pipe."""
+
+    def __init__(self, format: Format) -> None:
+        self.format = format
+        self._write(format.begin())
+
+    def add(self, rows: list[Row]) -> None:
+        """Write a batch."""
+        self._write(self.format.add(rows))
+
+    def finish(self) -> None:
+        """Write the end."""
+        self._write(self.format.end())
+
+    def close(self) -> None:
+        """Do nothing: it stays open."""
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 class SqliteFile:

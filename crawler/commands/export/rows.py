@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from crawler.commands.export.formats import Row
+from crawler.errors import UsageError
 from crawler.store.records import from_utc, utc
 from crawler.store.store import Page, Store
+from crawler.web import patterns
 
 COLUMNS = {
     "url": "text",
@@ -45,6 +47,7 @@ class Selection:
     last: str = ""
     match: str = ""
     html: bool = False
+    safe_csv: bool = False
 
 
 def next_since(store: Store) -> str:
@@ -55,6 +58,18 @@ def next_since(store: Store) -> str:
     their old times may be missed.
     """
     return utc(max(store.files.changed("workers") - MARGIN, 0.0))
+
+
+def read_time(flag: str, given: str | None) -> str:
+    """Return a time in the format of records."""
+    if not given:
+        return ""
+    try:
+        time = datetime.fromisoformat(given)
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{flag} {given!r} is not a time; use 2026-11-17 or 2026-11-17T09:00:00Z (UTC)") from error
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def places(store: Store, wanted: Selection, missing: Missing) -> Iterator[Place]:
@@ -77,7 +92,7 @@ def _is_selected(page: Page, wanted: Selection) -> bool:
     fetched = str(page.record.get("fetched") or "")
     if fetched < wanted.first or (wanted.last and not "" < fetched < wanted.last):
         return False
-    return not wanted.match or re.search(wanted.match, page.url) is not None
+    return not wanted.match or patterns.compiled(wanted.match).search(page.url)
 
 
 def _row(store: Store, page: Page, with_html: bool) -> Row:
@@ -92,7 +107,7 @@ def _row(store: Store, page: Page, with_html: bool) -> Row:
     }
     found: Row = {name: (_whole if kind == "int" else _text)(made.get(name)) for name, kind in COLUMNS.items()}
     found["links"] = page.links
-    return {**found, "html": text and _clean(text)} if with_html else found
+    return {**found, "html": text and clean(text)} if with_html else found
 
 
 def _whole(value: Any) -> int | None:
@@ -100,10 +115,10 @@ def _whole(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    return _clean(value[:MAX_TEXT]) if isinstance(value, str) else None
+    return clean(value[:MAX_TEXT]) if isinstance(value, str) else None
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Return text that every database accepts: no NUL, no lone surrogate."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 

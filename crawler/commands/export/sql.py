@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,21 +116,25 @@ class Sql(Database):
         """Close the connections."""
         self._engine.dispose()
 
-    @contextmanager
-    def _trouble(self) -> Iterator[None]:
-        try:
-            yield
-        except ImportError as error:
-            raise UsageError(
-                f"{self.address} needs the module {error.name}, which is not installed; "
-                f"for MySQL and PostgreSQL: pip install 'folder-crawler[sql]'"
-            ) from error
-        except (self._sql.exc.SQLAlchemyError, ValueError) as error:
-            what = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise UsageError(
-                f"the export cannot be written to {self.address} ({what}); "
-                "check the URL and the server; the same command resumes"
-            ) from error
+    def _trouble(self) -> AbstractContextManager[None]:
+        return database_trouble(self._sql, self.address, "the export")
+
+
+@contextmanager
+def database_trouble(sql: Any, address: str, what: str) -> Iterator[None]:
+    """Turn errors of SQLAlchemy and of its drivers into ours."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(
+            f"{address} needs the module {error.name}, which is not installed; "
+            f"for MySQL and PostgreSQL: pip install 'folder-crawler[sql]'"
+        ) from error
+    except (sql.exc.SQLAlchemyError, ValueError) as error:
+        why = str(getattr(error, "orig", None) or error).partition("\n")[0]
+        raise UsageError(
+            f"{what} cannot be written to {address} ({why}); check the URL and the server; the same command resumes"
+        ) from error
 
 
 def check_columns(found: set[str], where: str) -> None:

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import platform
 import signal
+import socket
 import sys
 import threading
 import time
@@ -16,9 +17,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from crawler.commands.http_server import Reply, listen
+from crawler.commands.http_server import Reply, listen, listen_on_socket
 from crawler.commands.serve import metrics
-from crawler.commands.serve.http import Looks, ServeServer, reply, sentence
+from crawler.commands.serve.http import Check, Looks, ServeServer, reply, sentence
+from crawler.commands.serve.tokens import PARAMETER, Token, new_token
 from crawler.commands.serve.views import Facts, Query, Views, clean
 from crawler.crawl.logs import log
 from crawler.errors import CrawlerError, StoreError, UsageError
@@ -50,21 +52,41 @@ DRAWN_POLICY = (
 )
 
 
-def serve(store: Store, address: str, port: int, names: Iterable[str]) -> None:
-    """Serve a store at an address, under these names, until SIGINT or SIGTERM."""
-    app = App(Views(store))
+def serve(store: Store, address: str, port: int, names: Iterable[str], token: str | None) -> None:
+    """Serve a store at an address, under these names, until SIGINT or SIGTERM; a token that is not given is made."""
     try:
         listener = listen(address, port)
     except OSError as error:
         raise UsageError(
             f"port {port} of {address} is not available ({error.strerror}); choose another --port or --bind"
         ) from error
+    port = listener.getsockname()[1]
+    known = Token(token or new_token(), port)
+    secret = "" if token else f"?{PARAMETER}={known.value}"  # one that the operator chose is not printed
+    _run(store, listener, frozenset({"localhost", *names}), known.check, _greeting(store, address, port, secret))
+
+
+def serve_on_socket(store: Store, path: str) -> None:
+    """Serve a store at a socket of the file system; its permissions take the place of the token."""
+    try:
+        listener = listen_on_socket(path)
+    except OSError as error:
+        raise UsageError(f"--socket {path}: {error.strerror or error}; choose another path") from error
+    lines = [f"serving {store.root} at the socket {path} (metrics at /metrics); Ctrl-C stops it"]
+    try:
+        _run(store, listener, frozenset({"localhost"}), lambda *_: None, lines)
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def _run(store: Store, listener: socket.socket, names: frozenset[str], check: Check, lines: list[str]) -> None:
+    app = App(Views(store))
     # Blocked before any thread starts, so that none of them but this one receives the signals.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    server = ServeServer(listener, app.respond, frozenset({"localhost", *names}))
+    server = ServeServer(listener, app.respond, names, check)
     server.start()
     app.start()
-    for line in _greeting(store, *listener.getsockname()[:2]):
+    for line in lines:
         say(line, sys.stderr if line.startswith("warning") else None)
     signal.sigwait(ENDING)
     server.close()
@@ -175,12 +197,13 @@ def _files() -> dict[str, Reply]:
     return {"/": replies.pop(INDEX), **replies}
 
 
-def _greeting(store: Store, address: str, port: int) -> list[str]:
+def _greeting(store: Store, address: str, port: int, secret: str) -> list[str]:
     found = ipaddress.ip_address(address.partition("%")[0])
     name = platform.node() if found.is_unspecified else f"[{address}]" if found.version == 6 else address
-    lines = [f"serving {store.root} at http://{name}:{port}/ (metrics at /metrics); Ctrl-C stops it"]
+    lines = [f"serving {store.root} at http://{name}:{port}/{secret} (metrics at /metrics); Ctrl-C stops it"]
     if not found.is_loopback:
         lines.append(
-            f"warning: anyone who can reach {name}:{port} can read all pages of this store; there is no password"
+            f"warning: anyone who can reach {name}:{port} and has the token can read all pages of this store, and "
+            "the connection is not encrypted"
         )
     return lines

@@ -34,6 +34,7 @@ SECURITY_HEADERS = (
 )
 
 Respond = Callable[[str, dict[str, str]], Reply]
+Check = Callable[[HttpRequest, str, dict[str, str]], Reply | None]
 
 
 def reply(status: int, body: bytes, content_type: str, policy: str = STRICT) -> Reply:
@@ -93,7 +94,9 @@ class ServeConnection(HttpConnection):
     def respond(self, request: HttpRequest) -> Reply:
         """Return the reply to a valid request; after any other the connection is closed."""
         parsed = parse(request, self.server.names)
-        return replace(parsed, close=True) if isinstance(parsed, Reply) else self.server.respond(*parsed)
+        if isinstance(parsed, Reply):
+            return replace(parsed, close=True)
+        return self.server.check(request, *parsed) or self.server.respond(*parsed)
 
     def bad_request(self, oversized: bool) -> Reply | None:
         """Return a sentence for what is malformed, and nothing for what is endless."""
@@ -105,9 +108,12 @@ class ServeServer(HttpServer):
 
     max_connections = 256  # a browser opens up to six
 
-    def __init__(self, listener: socket.socket, respond: Respond, names: frozenset[str]) -> None:
+    def __init__(
+        self, listener: socket.socket, respond: Respond, names: frozenset[str], check: Check = lambda *_: None
+    ) -> None:
+        """`check` returns the reply to a request that may not be answered."""
         super().__init__(listener, ServeConnection)
-        self.respond, self.names = respond, names
+        self.respond, self.names, self.check = respond, names, check
 
 
 class Look(Future[Any]):

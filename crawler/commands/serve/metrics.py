@@ -22,7 +22,7 @@ PLAIN = (
     ("redirects", "crawler_redirects_total", "counter", "Redirects, which are records without a page."),
     ("sitemaps", "crawler_sitemaps_total", "counter", "Sitemaps that were read."),
     ("retries", "crawler_retries_total", "counter", "Requests that failed and were put off."),
-    ("skipped", "crawler_skipped_total", "counter", "Links skipped because their host has max_per_host pages."),
+    ("skipped", "crawler_skipped_total", "counter", "Links skipped because their host or domain has reached a limit."),
     ("waiting", "crawler_waiting", "gauge", "URLs that wait to be requested."),
     ("rate", "crawler_pages_per_second", "gauge", "Pages a second over about the last minute."),
     ("paused", "crawler_paused", "gauge", "Whether an operator has paused the crawl."),
@@ -30,6 +30,7 @@ PLAIN = (
 # fact, name, label, type, help
 BY_LABEL = (
     ("traps", "crawler_traps_total", "rule", "counter", "Links that looked endless, by the rule that said so."),
+    ("limits", "crawler_limits_total", "limit", "counter", "The same links, by the setting that limits them."),
     (
         "waiting_for",
         "crawler_waiting_for",

@@ -1,6 +1,6 @@
 """`crawler serve`: a crawl as a web page, and its metrics for Prometheus.
 
-It only reads the store. Anyone who can reach its port can read all pages, so by default it listens on loopback.
+It only reads the store. Whoever has its token can read all pages; by default it listens on loopback alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crawler.web import urls
 
 def commands(add: Add) -> None:
     """Add `crawler serve`."""
-    example = "crawler serve /mnt/shared/crawl --port 8080, then open http://127.0.0.1:8080/ in a browser"
+    example = "crawler serve /mnt/shared/crawl --port 8080, then open the address it prints"
     made = add("serve", run, example)
     made.add_argument(
         "--port",
@@ -32,6 +32,10 @@ def commands(add: Add) -> None:
         metavar="ADDRESS",
         help="the address to listen on (default 127.0.0.1)",
     )
+    help = "a file of mode 0600 with the token (or $CRAWLER_TOKEN; default: a new one)"
+    made.add_argument("--token-file", metavar="FILE", help=help)
+    help = "listen at this path instead, for this user alone and without a token"
+    made.add_argument("--socket", metavar="PATH", help=help)
     made.add_argument(
         "--name",
         type=_name,
@@ -57,7 +61,12 @@ def _name(given: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """`crawler serve`."""
     store = open_store(options.store)
-    from crawler.commands.serve.app import serve  # here: other commands need no server
+    from crawler.commands.serve.app import serve, serve_on_socket  # here: other commands need no server
+    from crawler.commands.serve.tokens import fixed_token
 
-    serve(store, options.bind, options.port, {platform.node().lower(), options.bind.lower(), *options.name})
+    if options.socket:
+        serve_on_socket(store, options.socket)
+    else:
+        names = {platform.node().lower(), options.bind.lower(), *options.name}
+        serve(store, options.bind, options.port, names, fixed_token(options.token_file))
     return errors.OVER

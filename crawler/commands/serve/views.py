@@ -157,8 +157,8 @@ class Views:
         rows = [
             {
                 "name": name,
-                "value": config.show_safely(name, getattr(settings, name)),
-                "default": config.show_safely(name, getattr(plain, name)),
+                "value": config.show_safely(getattr(settings, name)),
+                "default": config.show_safely(getattr(plain, name)),
                 "help": config.HELP[name],
             }
             for name in names
@@ -170,7 +170,7 @@ class Views:
         given = query.get("url", "").strip()
         if urls.is_safe(given) and (self.store.record(given) or self.store.failure(given)):
             return given
-        url = urls.normalize(given, tracking=self.store.settings().tracking)
+        url = urls.normalize(given, tracking=self.store.settings().removed_parameters)
         if url is None:
             raise UsageError(f"{given[:LONGEST]!r} is not a valid URL: {urls.why_not(given)}")
         return url
