@@ -6,6 +6,7 @@ The map. Each room imports only from those above it (tests/shape/test_imports.py
     clock         the time, passed in wherever it matters
     web/          pure: what URLs, robots.txt, sitemaps, charsets and pages mean
     fetch/        one HTTP request with every limit and guard
+    trust         what the operator of this machine allows: secrets by host, private addresses, proxy
     settings      crawl.yaml: each setting with its default, its check and its one line of help
     terminal      what people see: safe text, colours, progress bars, counts, sizes
     store/        the shared folder: atomic files, pages, records

@@ -12,7 +12,8 @@ EXIT_CODES = {
     MISSING: "not in the store, or `crawler check` found problems",
     USAGE: "usage: a flag, a setting or a URL is wrong; nothing was requested",
     STOPPED: "stopped with work left (Ctrl-C, SIGTERM, crawler stop); the same command resumes",
-    LIMIT: "the time or page limit was reached with work left; raise max_pages in crawl.yaml, or run again",
+    LIMIT: "the time or page limit was reached with work left, or nothing is due within the hour; "
+    "raise max_pages in crawl.yaml, or run again",
     STORE: "the store cannot be used (missing mount, no permission, another format)",
     FULL: "the disk is full; free some space, and the same command resumes",
     BUG: "a bug in the crawler, with a traceback in the log; please report it",
@@ -63,6 +64,12 @@ class DiskFull(StoreError):
 
 class Busy(StoreError):
     """Another machine does what only one may do at a time."""
+
+
+class StoppedWaiting(CrawlerError):
+    """An operator's `crawler stop` came while we waited for another machine."""
+
+    exit_code = STOPPED
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str, quoted: bool = True) -> str:

@@ -15,8 +15,10 @@ import yaml
 
 from crawler import __version__
 from crawler.errors import UsageError, did_you_mean
-from crawler.fetch.request import FetchOptions, check_connect_to, check_header, check_proxy, is_secret
-from crawler.web import urls
+from crawler.fetch.request import FetchOptions
+from crawler.trust import BY_OPERATOR, OPERATOR_ONLY, Trust, check_harmless, check_not_stored
+from crawler.web import patterns, urls
+from crawler.web.addresses import networks
 from crawler.web.page import FOLLOWED, LINK_KINDS
 from crawler.web.text import masked
 
@@ -126,14 +128,34 @@ def share(value: Any) -> float:
     return part
 
 
-def regex(value: Any) -> str:
-    """A regular expression that compiles."""
+def rate(value: Any) -> float:
+    """A number a second, from one in ten seconds on."""
+    if isinstance(value, bool) or not re.fullmatch(r"\d+(?:\.\d+)?", str(value).strip()) or float(value) < 0.1:
+        raise ValueError("must be a number of at least 0.1")
+    return float(value)
+
+
+def network(value: Any) -> str:
+    """A network of addresses."""
     try:
-        text(value)
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"must be a regular expression ({error})") from error
+        networks((line(value),))
+    except ValueError as error:
+        raise ValueError("must be a network of addresses such as 192.0.2.0/24 or 2001:db8::/32") from error
+    return line(value)
+
+
+def regex(value: Any) -> str:
+    """A regular expression that takes linear time."""
+    text(value)
+    patterns.compiled(value)
     return str(value)
+
+
+def selector(value: Any) -> str:
+    """A CSS selector."""
+    from crawler.web.markup import check_selector  # here: the parser takes long to load, and few crawls have one
+
+    return check_selector(text(value))
 
 
 def by(check: Callable[[str], object]) -> Check:
@@ -176,6 +198,28 @@ class Settings:
     max_per_host: int | None = setting(
         None, optional(whole(1)), "maximum number of pages per host; null: no limit", live=True
     )
+    max_per_domain: int | None = setting(
+        5_000_000,
+        optional(whole(1)),
+        "maximum number of pages per registrable domain, with spread: domain; null: no limit",
+        live=True,
+    )
+    max_bytes_per_host: int | None = setting(
+        20 << 30, optional(size), "maximum bytes of a host's pages and records in the store; null: no limit", live=True
+    )
+    max_bytes_per_domain: int | None = setting(
+        100 << 30,
+        optional(size),
+        "the same per registrable domain, with spread: domain; null: no limit",
+        live=True,
+    )
+    max_hosts_per_domain: int | None = setting(
+        1000,
+        optional(whole(1)),
+        "maximum number of hosts per registrable domain, with spread: domain; those of seeds are always requested; "
+        "null: no limit",
+        live=True,
+    )
     time_limit: float | None = setting(
         None, optional(duration), "how long each machine runs; null: no limit", live=True
     )
@@ -184,6 +228,9 @@ class Settings:
     )
     follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
     nofollow: bool = setting(False, yes_no, "do not follow links marked rel=nofollow")
+    links_in: str | None = setting(
+        None, optional(selector), "CSS selector: only links in the elements that it selects count; null: all links"
+    )
     sitemaps: bool = setting(True, yes_no, "read the sitemaps listed in robots.txt")
     traps: tuple[str, ...] = setting(
         urls.TRAPS,
@@ -191,8 +238,9 @@ class Settings:
         "rules against crawler traps (endless calendars, repeated paths, session ids ...)",
     )
     tracking: tuple[str, ...] = setting(
-        urls.TRACKING, several(text), "query parameters that are removed from every URL"
+        urls.TRACKING, several(text), "query parameters that are removed from every URL; `*` matches any characters"
     )
+    strip_query: bool = setting(False, yes_no, "remove the whole query of every URL")
     # Politeness
     delay: float = setting(
         1.0, duration, "seconds between requests to a host, from the end of one response to the next request", live=True
@@ -205,6 +253,18 @@ class Settings:
     )
     max_share: float = setting(
         0.1, share, "largest share of a worker's requests for one host while other hosts wait", live=True
+    )
+    max_per_address: float | None = setting(
+        5.0,
+        optional(rate),
+        "requests a second from a worker to one address, however many hosts it has; not for delay 0; null: no limit",
+        live=True,
+    )
+    shared_addresses: tuple[str, ...] = setting(
+        (),
+        several(network),
+        "networks of large hosters: max_per_address counts there for each domain, not for each address",
+        live=True,
     )
     robots: bool = setting(True, yes_no, "obey robots.txt, X-Robots-Tag and meta robots tags")
     user_agent: str = setting(
@@ -220,17 +280,10 @@ class Settings:
     max_size: int = setting(10 << 20, size, "largest body after decompression, in bytes; larger ones are not stored")
     headers: tuple[str, ...] = setting(
         (),
-        several(by(check_header)),
-        "extra request headers; all but Accept, Accept-Language, DNT and From go to the seeds' hosts only",
-    )
-    proxy: str | None = setting(
-        None, optional(by(check_proxy)), "proxy for all requests; proxies from the environment are ignored"
-    )
-    connect_to: tuple[str, ...] = setting(
-        (), several(by(check_connect_to)), "HOST:PORT:ADDR:PORT as in curl; an empty HOST or PORT matches all"
+        several(by(check_harmless)),
+        "extra headers: Accept, Accept-Language, DNT, From; any other is for `--header` or `--secrets`, never stored",
     )
     cookies: bool = setting(True, yes_no, "send each host its own cookies; they are never stored")
-    allow_private: bool = setting(False, yes_no, "allow hosts on loopback and private networks")
     # The store and the machines
     parser: str = setting(
         "turbohtml", choice("turbohtml", "html5lib"), "HTML parser: turbohtml, or html5lib as the slow reference"
@@ -238,12 +291,19 @@ class Settings:
     durable: bool = setting(True, yes_no, "sync pages to disk, so that they survive a power cut of the file server")
     min_free: int = setting(64 << 20, size, "pause while the store has fewer free bytes", live=True)
     min_inodes: int = setting(2000, whole(0), "pause while the store has fewer free inodes", live=True)
-    shards: int = setting(64, whole(1, 4096), "number of parts that hosts are divided into; cannot change later")
+    shards: int = setting(256, whole(1, 4096), "number of parts that hosts are divided into; cannot change later")
     spread: str = setting(
-        "host", choice("host", "url"), "host: one worker per host; url: all workers share a host, for delay 0"
+        "domain",
+        choice("domain", "host", "url"),
+        "domain: one worker for all hosts of a domain; host: one per host; url: all workers share a host, for delay 0",
     )
     heartbeat: float = setting(2.0, duration, "seconds between a worker's heartbeats")
     dead_after: float = setting(30.0, duration, "seconds without a heartbeat after which a worker counts as dead")
+
+    @property
+    def removed_parameters(self) -> tuple[str, ...]:
+        """The query parameters that are removed from every URL."""
+        return ("*",) if self.strip_query else self.tracking
 
 
 @dataclass(slots=True)
@@ -260,10 +320,16 @@ def has_contact(settings: Settings) -> bool:
     )
 
 
-def fetch_options(settings: Settings) -> FetchOptions:
-    """Return the settings that concern one request: those that are named like an option."""
+def fetch_options(settings: Settings, trust: Trust) -> FetchOptions:
+    """Return what concerns one request: the settings and the operator's words that are named like an option."""
     names = {item.name for item in fields(FetchOptions)}
-    return FetchOptions(**{item.name: getattr(settings, item.name) for item in fields(settings) if item.name in names})
+    found = {
+        item.name: getattr(given, item.name)
+        for given in (settings, trust)
+        for item in fields(given)
+        if item.name in names
+    }
+    return FetchOptions(**found)
 
 
 def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
@@ -277,8 +343,8 @@ def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
 
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
 HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
-MAY_HOLD_SECRETS = ("headers", "proxy")
-FIXED = ("shards", "spread", "tracking")
+MAY_HOLD_SECRETS = ("headers",)
+FIXED = ("shards", "spread", "tracking", "strip_query")
 LIVE = tuple(item.name for item in fields(Settings) if item.metadata["live"])  # may change while machines run
 
 
@@ -290,6 +356,8 @@ def check(given: Mapping[str, Any], where: str) -> dict[str, Any]:
 def check_one(name: str, value: Any, where: str) -> Any:
     """Return one setting's checked value."""
     if name not in CHECKS:
+        if name in OPERATOR_ONLY:
+            raise UsageError(f"{where}: {name} is not kept in the store; {BY_OPERATOR}")
         hint = did_you_mean(str(name), CHECKS, "`crawler help settings` lists them")
         raise UsageError(f"unknown setting {name!r} in {where}; {hint}")
     try:
@@ -309,19 +377,20 @@ def parse(data: str, where: str) -> dict[str, Any]:
         return {}
     if not isinstance(loaded, dict):
         raise UsageError(f"{where} must have lines of `setting: value`, but is a {type(loaded).__name__}")
-    return check(loaded, where)
+    check_not_stored(loaded, where)
+    return check({name: value for name, value in loaded.items() if name not in OPERATOR_ONLY}, where)
 
 
-def check_together(settings: Settings) -> None:
-    """Raise UsageError for settings that contradict each other."""
+def check_together(settings: Settings, trust: Trust | None = None) -> None:
+    """Raise UsageError for settings, and words of the operator, that contradict each other."""
     try:
-        fetch_options(settings)
+        fetch_options(settings, trust or Trust())
     except ValueError as error:
         raise UsageError(f"settings contradict each other: {error}") from error
     if settings.max_per_host is not None and settings.spread == "url":
-        raise UsageError("max_per_host needs spread: host, because one worker must count a host's pages")
+        raise UsageError("max_per_host needs spread: domain or host, because one worker must count a host's pages")
     if settings.delays and settings.spread == "url":
-        raise UsageError("delays needs spread: host, because one worker must time a host's requests")
+        raise UsageError("delays needs spread: domain or host, because one worker must time a host's requests")
     if settings.dead_after < 4 * settings.heartbeat:
         raise UsageError(
             f"dead_after is {settings.dead_after:g} s, but must be at least four times heartbeat "
@@ -334,6 +403,8 @@ def pair(given: str) -> tuple[str, Any]:
     name, equals, value = given.partition("=")
     if not equals:
         raise UsageError(f"--set {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
+    if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
+        return name.strip(), value
     try:
         return name.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
@@ -344,7 +415,8 @@ def render(settings: Settings) -> str:
     """Return the text of crawl.yaml: all settings, so that a later version's defaults do not change this crawl."""
     lines = [
         "# The settings of this crawl, the same for every machine. Running machines reload those marked live within a\n"
-        "# minute; edit the others only while no machine runs.\n"
+        f"# minute; edit the others only while no machine runs.\n# All {len(fields(Settings))} settings are here; "
+        "a file with fewer lines counts as cut off.\n"
     ]
     for item in fields(Settings):
         value = getattr(settings, item.name)
@@ -365,15 +437,8 @@ def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:
     return [name for name, value in given.items() if getattr(stored, name) != value]
 
 
-def has_secrets(settings: Settings) -> bool:
-    """Tell whether crawl.yaml holds secrets."""
-    return any(map(is_secret, settings.headers)) or masked(settings.proxy or "") != (settings.proxy or "")
-
-
-def show_safely(name: str, value: Any) -> str:
-    """Return a setting's value as a person would write it, with secrets masked."""
-    if name == "headers":
-        return show(tuple(f"{line.partition(':')[0]}: ***" if is_secret(line) else line for line in value))
+def show_safely(value: Any) -> str:
+    """Return a setting's value as a person would write it, with passwords in URLs masked."""
     return masked(show(value))
 
 
@@ -385,6 +450,8 @@ def show(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int) and value and value % (1 << 30) == 0:
+        return f"{value >> 30}G"
     if isinstance(value, int) and value and value % (1 << 20) == 0:
         return f"{value >> 20}M"
     return f"{value:g}" if isinstance(value, float) else str(value)

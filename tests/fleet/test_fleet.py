@@ -17,6 +17,7 @@ from lab.machines.mounts import Mount
 from lab.machines.storm import SlowLinks, SlowTree
 from lab.webs import TreeWeb
 
+from crawler.settings import Settings
 from crawler.store.store import shard_name
 from crawler.store.writer import StoreWriter
 from crawler.web import urls
@@ -67,7 +68,7 @@ def test_machines_that_make_a_store_at_the_same_moment_wait_for_each_other(kind:
         def take_turns(machine: int, number: int = number, together: threading.Barrier = together) -> None:
             store = StoreWriter(mount.at(machine) / f"store-{number}")
             together.wait()
-            with store.alone("taking turns", seconds=120):
+            with store.alone("taking turns", Settings()):
                 pass
 
         with ThreadPoolExecutor(4) as pool:
@@ -161,4 +162,4 @@ def lags_of(f: Fleet, chain: list[str]) -> Iterator[tuple[float, float]]:
 
 def shard(url: str) -> str:
     """The shard of a URL, as it is spelled in the store."""
-    return shard_name(urls.shard(url, 64))
+    return shard_name(urls.shard(url, Settings().shards))

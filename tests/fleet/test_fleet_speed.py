@@ -15,9 +15,11 @@ from lab.machines.fleet import WORKERS, Fleet, fleet
 from lab.machines.mounts import Mount
 from lab.machines.storm import SlowFlat
 
+from crawler.settings import Settings
+
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]
-SHARDS = 64
+SHARDS = Settings().shards
 WINDOW = 8.0  # seconds
 
 

@@ -30,6 +30,7 @@ class Served:
 
     url: str
     process: subprocess.Popen[str]
+    token: str = ""
 
     @property
     def port(self) -> int:
@@ -37,12 +38,17 @@ class Served:
 
     def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of an answer."""
+        headers = {"Authorization": f"Bearer {self.token}", **headers}
         request = urllib.request.Request(self.url.rstrip("/") + path, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=LONG) as answer:
                 return answer.status, dict(answer.headers), answer.read()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
+
+    def at(self, view: str = "") -> str:
+        """The address of a view as it was printed, with the token."""
+        return f"{self.url}?token={self.token}{view}"
 
     def json(self, path: str, status: int = 200) -> Any:
         """What an answer of this status says."""
@@ -57,9 +63,9 @@ def serving(root: Path, *flags: str) -> Iterator[Served]:
     command = [*COMMAND, "serve", str(root), "--port", "0", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        found = re.search(r"http://\S+", wait_for_line(process, "serving"))
+        found = re.search(r"(http://[^\s?]+)(?:\?token=(\w+))?", wait_for_line(process, "serving"))
         assert found
-        yield Served(found[0], process)
+        yield Served(found[1], process, found[2] or "")
     finally:
         process.kill()
         process.communicate()

@@ -38,10 +38,11 @@ class Authority:
         subject = ["-subj", f"/CN=authority {folder.name}", "-days", "3650", "-addext", "keyUsage=critical,keyCertSign"]
         self._run("req", "-x509", *self._key("ca"), "-out", "ca.pem", *subject)
 
-    def issue(self, name: str, file: str, valid: tuple[str, str] = NOW) -> Path:
-        """A certificate for a host name, valid between two times."""
+    def issue(self, name: str, file: str, valid: tuple[str, str] = NOW, names: str | None = None) -> Path:
+        """A certificate for a host name, valid between two times; `names` replaces its subjectAltName ("": none)."""
         self._run("req", "-new", *self._key(file), "-out", f"{file}.csr", "-subj", f"/CN={name}")
-        (self.folder / "names").write_text(f"subjectAltName=DNS:{name}\nauthorityKeyIdentifier=keyid\n")
+        named = f"subjectAltName={f'DNS:{name}' if names is None else names}\n" if names != "" else ""
+        (self.folder / "names").write_text(f"{named}authorityKeyIdentifier=keyid\n")
         signed = ["-batch", "-notext", "-config", "ca.conf", "-cert", "ca.pem", "-keyfile", "ca.key"]
         dates = ["-startdate", valid[0], "-enddate", valid[1], "-extfile", "names"]
         self._run("ca", *signed, "-in", f"{file}.csr", "-out", f"{file}.crt", *dates)

@@ -45,8 +45,9 @@ def mariadb() -> Iterator[str]:
     user = ["--user=root"] if os.geteuid() == 0 else []
     with folder(None) as place:
         normal = "--auth-root-authentication-method=normal"
-        run("mariadb-install-db", "--no-defaults", f"--datadir={place}/data", normal, "--skip-test-db", *user)
-        where = [f"--datadir={place}/data", f"--socket={place}/socket", f"--pid-file={place}/pid"]
+        own = [f"--datadir={place}/data", f"--tmpdir={place}"]  # names in a shared /tmp may be those of another
+        run("mariadb-install-db", "--no-defaults", *own, normal, "--skip-test-db", *user)
+        where = [*own, f"--socket={place}/socket", f"--pid-file={place}/pid"]
         with served([server, "--no-defaults", *where, f"--port={port}", "--bind-address=127.0.0.1", *user], port):
             run("mariadb", "--no-defaults", f"--socket={place}/socket", "-uroot", "-e", MAKE_USER)
             yield f"mysql+pymysql://me:secret-word@127.0.0.1:{port}/crawl"

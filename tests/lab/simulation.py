@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from crawler.clock import Clock
 from crawler.crawl.worker.heartbeat import POLL_INTERVAL
 from crawler.crawl.worker.worker import Worker
-from crawler.errors import DiskFull, StoreAway
+from crawler.errors import DiskFull, StoreAway, StoreError
 
 EPOCH = 1_700_000_000.0
 
@@ -90,3 +90,5 @@ class LoopHeartbeat:
                     self._thread.beat(*worker.upkeep.report())
                 except (StoreAway, DiskFull):
                     continue
+                except StoreError as error:
+                    worker.ending.fail(error)

@@ -45,6 +45,19 @@ def large(root: Path, pages: int = 100_000, hosts: int = 100) -> StoreWriter:
     return store
 
 
+def of(root: Path, pages: dict[str, str], kind: str = "text/html") -> StoreWriter:
+    """A store of these pages, by URL, made without asking anybody; more are added to one that is there."""
+    store = StoreWriter(root, Files(root, "maker", durable=False))
+    if not root.exists():
+        root.mkdir(parents=True)
+        store.make(Settings(shards=4))
+    for url, text in pages.items():
+        page = Fetched(url, 200, {"content-type": kind}, text.encode())
+        store.put_html(url, text)
+        store.put_record(url, to_json(build_record(page, Reading(text, "utf-8", "", ()), 1, [], 1_700_000_000)))
+    return store
+
+
 @dataclass(frozen=True, slots=True)
 class Took:
     """What a command printed, and what it took."""

@@ -86,7 +86,7 @@ class Setup:
         """As if a visit had brought a page, and then a flush."""
         record = build_record(Fetched(url, 200), Reading(text, "utf-8", "", links), depth, links, 0.0)
         self.worker.frontier.hand_over(Task(link, depth + 1) for link in links)
-        self.worker.flush.put_page(Task(url, depth), record, text)
+        self.worker.flush.put_page(Task(url, depth), record, text.encode())
         self.upkeep.flush()
 
     def take(self) -> tuple[Task, Host] | None:

@@ -33,6 +33,9 @@ QUICK += [
     "-s",
     "first_byte_timeout=10m",
 ]  # no worker or page is given up too soon
+QUICK += ["-s", "max_per_address=null"]  # all hosts of a world are at one address
+SHARDS = 32  # each is a folder and some names, to be made for each test
+QUICK += ["-s", f"shards={SHARDS}"]
 
 
 class Links(Web):

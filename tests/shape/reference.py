@@ -9,6 +9,7 @@ from pathlib import Path
 
 import crawler
 from crawler import settings
+from crawler.commands import permissions
 from crawler.commands.arguments import SETTING_FLAGS
 from crawler.commands.main import COMMANDS, parsers
 from crawler.errors import EXIT_CODES
@@ -64,6 +65,12 @@ package); `any` everything. A seed that redirects takes the scope along.
 
 ## Spread
 
+With `domain`, one worker has all hosts of a registrable domain, and keeps its limits
+and its pace ([politeness](politeness.md#requests-to-one-address-and-to-one-domain)).
+With `host`, it may be several workers: for a crawl of one domain with many hosts, by
+many workers, with an agreement. Stores of versions that did not know `domain` have
+`host`.
+
 A store made with `delay` 0 has `spread: url` unless told otherwise, or unless
 `max_per_host` or `delays` is set."""
 
@@ -117,6 +124,8 @@ def _row(command: argparse.ArgumentParser, action: argparse.Action) -> str:
         value = "one of " + ", ".join(map(str, action.choices))
     if setting:
         said = f"setting `{setting}`: {HELP[setting]}"
+    elif action.help == argparse.SUPPRESS:
+        said = permissions.HELP[action.dest]
     else:
         said = command._get_formatter()._expand_help(action) if action.help else ""
     shown = " ".join(filter(None, (names, value))).replace("|", "\\|")

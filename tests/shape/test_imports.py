@@ -15,6 +15,7 @@ ORDER = [
     "errors clock",
     "web",
     "fetch",
+    "trust",
     "settings",
     "terminal",
     "store",

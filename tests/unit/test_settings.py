@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from crawler import settings as config
 from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
-from crawler.settings import FIXED, Settings
+from crawler.settings import FIXED, Settings, parse, render
+from crawler.store.kept import parse_stored
 from crawler.store.store import open_store
 
 # One value for each setting that is not its default.
@@ -26,17 +27,25 @@ OTHERS: dict[str, Any] = {
     "order": "dfs",
     "max_pages": 10,
     "max_per_host": 3,
+    "max_per_domain": 30,
+    "max_bytes_per_host": 1 << 20,
+    "max_bytes_per_domain": None,
+    "max_hosts_per_domain": 7,
     "time_limit": 7200.0,
     "content_types": ("text/plain",),
     "follow": ("a", "alternate"),
     "nofollow": True,
+    "links_in": "#content, main > p",
     "sitemaps": False,
     "traps": ("long", "session"),
     "tracking": ("sid", "ref"),
+    "strip_query": True,
     "delay": 0.25,
     "delays": {"b.example:8080": 0.0, "*.example.org": 5.0, "*": 2.0},
     "max_delay": 5.0,
     "max_share": 0.25,
+    "max_per_address": 0.5,
+    "shared_addresses": ("192.0.2.0/24", "2001:db8::/32"),
     "robots": False,
     "user_agent": "my crawler/1.0 (+https://example.org/: 'me' # \"us\")",
     "retries": 0,
@@ -46,11 +55,8 @@ OTHERS: dict[str, Any] = {
     "connect_timeout": 3.0,
     "first_byte_timeout": 4.0,
     "max_size": 1000,
-    "headers": ("Accept-Language: de", "X-Key: a: b"),
-    "proxy": "http://proxy.example:3128",
-    "connect_to": ("::127.0.0.1:8000", "a.example:80:10.0.0.1:8080"),
+    "headers": ("Accept-Language: de", "From: a: b"),
     "cookies": False,
-    "allow_private": True,
     "parser": "html5lib",
     "durable": False,
     "min_free": 0,
@@ -160,8 +166,7 @@ def test_a_setting_that_is_like_no_other_is_told_where_they_are_listed() -> None
         ("follow", "img"),
         ("headers", "no colon"),
         ("headers", "X: a\r\nY: b"),
-        ("proxy", "nowhere"),
-        ("connect_to", "a:b"),
+        ("headers", "X-Key: secret"),
     ],
 )
 def test_a_wrong_value_is_one_sentence_with_the_name_and_the_value_if_that_is_no_secret(name: str, value: Any) -> None:
@@ -271,5 +276,28 @@ def test_a_missing_crawl_yaml_says_how_to_go_on(tmp_path: Path) -> None:
     root = tmp_path / "store"
     begin(root, {"shards": 2}, ["https://example.org/"], "me", quiet)
     (root / "crawl.yaml").unlink()
-    with pytest.raises(CrawlerError, match=r"crawl.yaml is missing; put it back"):
+    with pytest.raises(CrawlerError, match=r"crawl.yaml is missing; restore it; errs/.crawl.yaml has the settings"):
         open_store(root).settings()
+
+
+def test_every_crawl_yaml_that_is_cut_off_is_refused() -> None:
+    text = render(Settings()).encode()
+    assert parse_stored(text, "crawl.yaml") == parse(text.decode(), "crawl.yaml")
+    for size in [*range(0, len(text), 211), *range(len(text) - 12, len(text))]:
+        with pytest.raises(UsageError, match=r"crawl\.yaml"):
+            parse_stored(text[:size], "crawl.yaml")
+
+
+def test_a_crawl_yaml_of_an_older_version_gets_the_defaults_of_newer_settings() -> None:
+    lines = render(Settings()).splitlines(keepends=True)
+    old = "".join(line for line in lines if not line.startswith(("# All ", "max_share:", "min_inodes:")))
+    assert "max_share" not in parse_stored(old.encode(), "crawl.yaml")
+    cut = old[: old.index("dead_after:")]
+    with pytest.raises(UsageError, match="no line for dead_after and may be cut off; restore it"):
+        parse_stored(cut.encode(), "crawl.yaml")
+
+
+def test_a_person_may_write_a_few_settings_for_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "crawl.yaml").write_text("shards: 2\ndelay: 3s\n")
+    assert begin(tmp_path, {}, ["https://example.org/"], "me", quiet).delay == 3
+    assert open_store(tmp_path).settings().shards == 2
