@@ -94,7 +94,8 @@ def ours(
 
     def command(job: Job) -> list[str]:
         spread = "url" if len(job.web.seeds) == 1 else "host"
-        sets = [word for each in (*pace, *more, f"spread={spread}", "scope=host") for word in ("-s", each)]
+        new = ("max_per_address=null",) if program == PROJECT else ()  # all hosts are at one address
+        sets = [word for each in (*pace, *more, *new, f"spread={spread}", "scope=host") for word in ("-s", each)]
         flags = ["--allow-private", "--quiet", "-j", str(workers), "-i", str(job.seeds)]
         return [sys.executable, "-m", "crawler", "run", str(job.out), *flags, *sets, *_reach(job.web)]
 

@@ -100,7 +100,8 @@ def _crawler(web: endless.Endless, root: Path, log: Path) -> Iterator[int]:
     """`crawler run` on the store; everything is killed at the end, as a power cut would."""
     command = [sys.executable, "-m", "crawler", "run", str(root), endless.url(0), "-j", "1"]
     settings = ("robots=false", "delay=0", "spread=host", "scope=any")
-    for setting in (*settings, f"connect_to=['::127.0.0.1:{web.port}']"):
+    command += ["--connect-to", f"::127.0.0.1:{web.port}"]
+    for setting in settings:
         command += ["-s", setting]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, cwd=PROJECT)

@@ -29,6 +29,7 @@ from crawler import __version__, errors, settings
 from crawler.commands import main
 from crawler.commands import run as crawl
 from crawler.commands.arguments import normalize_seed
+from crawler.trust import read_secrets
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -101,9 +102,52 @@ def test_all_services_are_built_alike_stopped_gently_and_watched() -> None:
 
 def test_nothing_in_the_compose_file_waits_for_a_service_or_name_that_is_not_there() -> None:
     assert set(SERVICES["crawler"]["depends_on"]) <= set(SERVICES)
-    (rule,) = crawl.given_settings(main.read(SERVICES["crawler"]["command"]))["connect_to"]
+    (rule,) = main.read(SERVICES["crawler"]["command"]).connect_to
     _, _, name, port = rule.split(":")
     assert SERVICES[name]["command"][-1].endswith(f":{port}")
+
+
+def test_no_service_has_more_than_it_needs() -> None:
+    for name, service in SERVICES.items():
+        assert service["read_only"] is True and service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["tmpfs"] == ["/tmp:size=256m,mode=1777"], "$TMPDIR is the only other place to write to"
+        assert service["mem_limit"] in ("1g", "2g") and 512 <= service["pids_limit"] <= 8192
+    workers = main.read(SERVICES["crawler"]["command"]).workers
+    assert settings.size(SERVICES["crawler"]["mem_limit"].upper()) >= workers * 0.9e9, "what a worker may need"
+
+
+def test_secrets_reach_a_container_by_a_file_that_the_program_accepts(tmp_path: Path) -> None:
+    """As in the comments of the compose file: uncommented, it fits the specification and names one file."""
+    text = re.sub(r"(?m)^( *)# (- --secrets=|secrets:|  crawler: )", r"\1\2", (TOP / "docker-compose.yml").read_text())
+    (tmp_path / "compose.yml").write_text(text)
+    checked_by("check-jsonschema", "--builtin-schema=vendor.compose-spec", str(tmp_path / "compose.yml"))
+    read = yaml.safe_load(text)
+    crawler = read["services"]["crawler"]
+    assert read["secrets"].keys() == set(crawler["secrets"]) == {"crawler"}
+    assert main.read(crawler["command"]).secrets == "/run/secrets/crawler"
+
+
+def test_the_job_gets_its_secrets_from_a_secret_that_the_program_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, secret, job, _ = kubernetes()
+    pod = job["spec"]["template"]["spec"]
+    options = main.read(pod["containers"][0]["args"])
+    mount = next(found for found in pod["containers"][0]["volumeMounts"] if found["name"] == "secrets")
+    volume = next(found["secret"] for found in pod["volumes"] if found["name"] == "secrets")
+    assert volume["secretName"] == secret["metadata"]["name"]
+    (name,) = secret["stringData"]
+    assert options.secrets == f"{mount['mountPath']}/{name}"
+    file = tmp_path / name
+    file.write_text(secret["stringData"][name])
+    file.chmod(volume["defaultMode"])  # root's own, read by fsGroup
+    shutil.chown(file, 0, pod["securityContext"]["fsGroup"])
+    monkeypatch.setattr("crawler.trust.os.geteuid", lambda: pod["securityContext"]["runAsUser"])
+    assert read_secrets(str(file)) == {"allow_private": False}
+    file.chmod(0o444)
+    with pytest.raises(errors.UsageError, match="mode 0444"):
+        read_secrets(str(file))
 
 
 @pytest.fixture
@@ -245,7 +289,7 @@ def test_kubernetes_would_take_every_resource_as_it_is_written() -> None:
 
 
 def test_the_job_runs_commands_that_the_program_understands_on_the_claim_that_is_made_with_it() -> None:
-    claim, job, view = kubernetes()
+    claim, _, job, view = kubernetes()
     for made in (job, view):
         pod = made["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -262,7 +306,7 @@ def kubernetes() -> list[dict[str, Any]]:
 
 
 def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_the_crawl() -> None:
-    spec = kubernetes()[1]["spec"]
+    spec = kubernetes()[2]["spec"]
     rules = [rule for rule in spec["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
     actions = {code: rule["action"] for rule in rules for code in rule["onExitCodes"]["values"]}
     assert actions == {errors.USAGE: "FailJob", errors.STORE: "FailJob", errors.STOPPED: "Ignore"}

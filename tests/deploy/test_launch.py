@@ -43,7 +43,8 @@ def ready(tmp_path: Path) -> Iterator[Ready]:
 
 def crawl_of(f: Fleet) -> list[str]:
     """The URLs and flags of a crawl of this web."""
-    return [*f.web.seeds(), *FLAGS, "--connect-to", f"::{f.mount.web_host}:{f.port}"]
+    place = ["--connect-to", f"::{f.mount.web_host}:{f.port}", "-s", "max_per_address=null"]
+    return [*f.web.seeds(), *FLAGS, *place]
 
 
 def outcome(said: str, host: str) -> str:

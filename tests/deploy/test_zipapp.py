@@ -324,7 +324,7 @@ def served(warm: Node, crawled: Path) -> Iterator[str]:
     """The address of `crawler serve`."""
     process = warm.start("serve", crawled, "--port", 0)
     try:
-        yield wait_for_line(process, "http://").split("http://")[1].split("/")[0]
+        yield wait_for_line(process, "http://").split("http://")[1].split(" ")[0]
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -333,7 +333,10 @@ def served(warm: Node, crawled: Path) -> Iterator[str]:
 
 @pytest.mark.fleet
 def test_the_web_view_has_its_page_scripts_and_styles(served: str) -> None:
+    place, _, token = served.partition("/?token=")
     for name in ("", "app.js", "app.css"):
-        with urllib.request.urlopen(f"http://{served}/{name}", timeout=60) as answer:
+        headers = {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(f"http://{place}/{name}", headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 200
             assert len(answer.read()) > 500
