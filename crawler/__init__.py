@@ -3,11 +3,9 @@
 The map. Each room imports only from those above it (tests/shape/test_imports.py), and manual/design.md has the words.
 
     errors        exceptions and exit codes
-    clock         the time, passed in wherever it matters
     web/          pure: what URLs, robots.txt, sitemaps, charsets and pages mean
-    fetch/        one HTTP request with every limit and guard
-    trust         what the operator of this machine allows: secrets by host, private addresses, proxy
-    settings      crawl.yaml: each setting with its default, its check and its one line of help
+    fetch/        one HTTP request with every limit and guard, and what the operator of this machine allows
+    settings/     crawl.yaml: each setting with its default, its check and its one line of help
     terminal      what people see: safe text, colours, progress bars, counts, sizes
     store/        the shared folder: atomic files, pages, records
     frontier/     URLs that wait: batches on the mount, a task table per worker, scope, rehydration

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from crawler import settings
 from crawler.errors import UsageError
+from crawler.settings import values
 from crawler.web import urls
 
 Value = TypeVar("Value")
@@ -35,8 +35,8 @@ def flag(check: Callable[[Any], Value]) -> Callable[[str], Value]:
     return read
 
 
-WHOLE = flag(settings.whole(1, 1024))
-DURATION = flag(settings.duration)
+WHOLE = flag(values.whole(1, 1024))
+DURATION = flag(values.duration)
 WORKERS: Any = {"type": WHOLE, "default": os.cpu_count() or 1, "metavar": "N", "help": "processes (default: cores)"}
 
 # flag, setting, how argparse reads it

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any
 
 from crawler import errors
-from crawler import settings as config
 from crawler.commands.arguments import Add, check_root, what_is_wrong
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
@@ -25,7 +24,8 @@ from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.limits import StoredLimits
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task
-from crawler.settings import Settings
+from crawler.settings import settings as config
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store, open_store, shard_name

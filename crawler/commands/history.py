@@ -12,7 +12,7 @@ from crawler.commands import status
 from crawler.errors import StoreAway
 from crawler.fleet.members import Facts, Members, Memory, look
 from crawler.frontier.backlog import count_waiting
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import UNCOUNTED
 from crawler.store.store import Store
 

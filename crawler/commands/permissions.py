@@ -9,8 +9,8 @@ from typing import Any
 
 from crawler.errors import UsageError
 from crawler.fetch.request import check_connect_to, check_header, check_proxy, is_secret
+from crawler.fetch.trust import Trust, origins, private_hosts, read_secrets
 from crawler.frontier.task import Task
-from crawler.trust import Trust, origins, private_hosts, read_secrets
 
 SECRETS = "CRAWLER_SECRETS"  # environment variable with the path of the file
 

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crawler import errors, settings
+from crawler import errors
 from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.crawl.machine import CONCURRENCY
 from crawler.errors import NotThere, UsageError
+from crawler.settings import values
 from crawler.store.store import Store, open_store
 from crawler.terminal import bar, many, say
 from crawler.web import urls
@@ -125,7 +126,7 @@ def commands(add: Add) -> None:
     help = "a small crawl to learn hosts, page size, failures and delay from"
     made.add_argument("--from", dest="store", type=Path, metavar="STORE", help=help)
     made.add_argument("--page-size", type=flag(_size), metavar="SIZE", help="of a page's html (default 30K)")
-    made.add_argument("--delay", type=flag(settings.duration), metavar="TIME", help="between requests (default 1s)")
+    made.add_argument("--delay", type=flag(values.duration), metavar="TIME", help="between requests (default 1s)")
     made.add_argument("--workers", type=WHOLE, metavar="N", help="of a machine, one a core (default 4)")
     made.add_argument(
         "--concurrency", type=WHOLE, metavar="N", help=f"requests open at once per worker (default {CONCURRENCY})"
@@ -241,7 +242,7 @@ def _count(given: str) -> float:
 def _days(given: str) -> float:
     """Return seconds, given as days or with a unit: 7, 12h, 90m."""
     try:
-        seconds = settings.duration(given) * (1 if given.strip()[-1:].isalpha() else DAY)
+        seconds = values.duration(given) * (1 if given.strip()[-1:].isalpha() else DAY)
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds <= 36525 * DAY:
@@ -250,7 +251,7 @@ def _days(given: str) -> float:
 
 
 def _size(given: str) -> int:
-    size = settings.size(given)
+    size = values.size(given)
     if not size:
         raise ValueError("must be a size such as 500K, 10M or 1G")
     return size

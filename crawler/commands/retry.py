@@ -22,7 +22,7 @@ from crawler.errors import UsageError, did_you_mean
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.task import BY_WAY_OF, Task, extend, retry_task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.records import assumed_depth, depth_of, from_utc, mark_of
 from crawler.store.store import Store, find_host
 from crawler.store.writer import open_to_write

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from crawler import errors
-from crawler import settings as config
 from crawler.commands import permissions, seeds, status
 from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root
 from crawler.crawl.logs import Logs, log
@@ -21,6 +20,7 @@ from crawler.fetch.request import is_secret
 from crawler.fleet import control
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
+from crawler.settings import settings as config
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 from crawler.store.writer import StoreWriter, open_to_write

@@ -35,14 +35,14 @@ from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Sco
 from crawler.crawl.watchdog import Watchdog, longest_silence
 from crawler.crawl.worker import ending
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
+from crawler.fetch.trust import Trust
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.batches import Outbox, from_lines
 from crawler.frontier.task import Task
-from crawler.settings import Settings, render
+from crawler.settings.settings import Settings, render
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from crawler.terminal import many
-from crawler.trust import Trust
 from crawler.web.page import Failure
 
 CONCURRENCY = 512  # requests open per worker, unless said

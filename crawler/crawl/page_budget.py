@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from crawler.clock import SYSTEM, Clock
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.errors import StoreError
 from crawler.fleet.budgets import Budget, Others
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files
 
 MIN_STOCK = 100  # pages that a machine among others reserves at a time, if it may

@@ -16,7 +16,7 @@ from typing import Any
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import SETTINGS_BYTES
 from crawler.errors import StoreError, UsageError
-from crawler.settings import FIXED, LIVE, Settings, check_together, render, show_safely
+from crawler.settings.settings import FIXED, LIVE, Settings, check_together, render, show_safely
 from crawler.store.kept import parse_stored
 from crawler.store.mount import Files
 

@@ -8,7 +8,7 @@ import sys
 
 from crawler.errors import NoDescriptors
 from crawler.fetch.request import KEPT
-from crawler.settings import Settings, show
+from crawler.settings.settings import Settings, show
 from crawler.store.mount import TOO_MANY, Files
 
 BASE_FILES = 64  # files that a worker has open besides its requests: its own, and those of a flush

@@ -12,19 +12,19 @@ from typing import Any
 
 from crawler.crawl.whole import make_whole
 from crawler.errors import StoreError, UsageError
+from crawler.fetch.trust import Trust
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
-from crawler.settings import LIVE, Settings, check_together, contradictions, show_safely
+from crawler.settings.settings import LIVE, Settings, check_together, contradictions, show_safely
 from crawler.store import kept, origin
 from crawler.store.mount import FILE, FOLDER, Files
 from crawler.store.store import FOLDERS, Store, check_store
 from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many
-from crawler.trust import Trust
 from crawler.web import addresses, urls
 
 HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}

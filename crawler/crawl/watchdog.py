@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from crawler.clock import SYSTEM, Clock
 from crawler.crawl.scoreboard import Scoreboard
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 
 TICK_INTERVAL = 0.2  # seconds between two signs of progress of a worker's event loop
 LONGEST_LOOK = 1.0  # seconds that count at most between two looks: we may have been suspended, and the workers with us

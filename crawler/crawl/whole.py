@@ -16,7 +16,7 @@ from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import LOSS, Outbox, in_parts
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store import origin
 from crawler.store.records import assumed_depth, depth_of, to_json, utc
 from crawler.store.writer import StoreWriter

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull, StoreError
 from crawler.fleet.budgets import BUDGET, Budget
 from crawler.fleet.heartbeats import ALIVE, END, ENDED, SILENT, Watch, heartbeats, read_counters
 from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.members import MACHINE, STARTING, Facts, Members, announced, look
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.terminal import many

@@ -29,7 +29,7 @@ from crawler.fleet.heartbeats import (
     state_of,
 )
 from crawler.fleet.local_lock import LocalLock
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
 

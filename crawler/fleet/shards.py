@@ -11,11 +11,11 @@ from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
 
-from crawler.clock import SYSTEM, Clock
 from crawler.errors import DiskFull
 from crawler.fleet.heartbeats import ALL, END, LATER, Heartbeat, Watch, heartbeats
 from crawler.fleet.local_lock import LocalLock
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import shard_name

@@ -13,10 +13,10 @@ from itertools import islice
 from random import Random, SystemRandom
 from typing import TypeVar
 
-from crawler.clock import SYSTEM, Clock
 from crawler.errors import Misshapen, StoreError
 from crawler.frontier.task import PAGE, Task, shard_of
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files, Run
 from crawler.store.store import WHOLE, shard_name
 from crawler.web import urls

@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 
-from crawler.clock import Clock
 from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, Task, shard_of, shard_of_host
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import Clock
 from crawler.store.mount import Io
 from crawler.web import urls
 

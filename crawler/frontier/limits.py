@@ -9,7 +9,7 @@ import sqlite3
 from functools import cached_property
 from typing import NamedTuple
 
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.store import Store
 from crawler.terminal import many, size
 from crawler.web import urls

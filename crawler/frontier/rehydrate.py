@@ -11,7 +11,7 @@ from crawler.errors import Misshapen, StoreError
 from crawler.frontier.batches import LOSS, Outbox, batch_names, folder, in_parts
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store import kept, local_disk
 from crawler.store.directories import leaf_of
 from crawler.store.mount import FOLDER

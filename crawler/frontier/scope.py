@@ -12,9 +12,9 @@ from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Any
 
-from crawler.clock import SYSTEM, Clock
 from crawler.frontier.task import ROBOTS, Task, sitemap_task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.kept import REDIRECT
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from crawler import settings as config
-from crawler.clock import Clock
 from crawler.frontier.hosts import Queue
 from crawler.frontier.table import Table
-from crawler.settings import Settings
+from crawler.settings import settings as config
+from crawler.settings.settings import Settings
+from crawler.store.clock import Clock
 
 TURN, PAUSE = "turn", "pause"  # a host is due: its URLs wait for their turn, or until an operator resumes
 HOSTS_AT_ONCE = 2000

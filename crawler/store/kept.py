@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from crawler.errors import UsageError
-from crawler.settings import Settings, parse, render
+from crawler.settings.settings import Settings, parse, render
 from crawler.store.directories import leaf_of
 from crawler.store.mount import Files
 

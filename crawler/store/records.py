@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from random import randrange
 from typing import Any, TypeVar
 
-from crawler import settings as config
 from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageError
-from crawler.settings import Settings
+from crawler.settings import settings as config
+from crawler.settings.settings import Settings
 from crawler.store.kept import RESTORE, parse_stored
 from crawler.store.mount import FILE, Files
 from crawler.store.records import from_utc, links_of

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from crawler import settings as config
 from crawler.errors import StoreError
-from crawler.settings import Settings
+from crawler.settings import settings as config
+from crawler.settings.settings import Settings
 from crawler.store import kept
 from crawler.store.lock import Show, StoreLock
 from crawler.store.mount import Files

@@ -20,7 +20,7 @@ from test_terminal import EVIL, evil_in, on_a_terminal
 
 from crawler import Store
 from crawler.commands.main import run
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from crawler.web import urls

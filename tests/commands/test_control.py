@@ -21,14 +21,14 @@ from lab.webs import TreeWeb
 from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
 
 from crawler import Store, errors
-from crawler.clock import Clock
 from crawler.commands import run
 from crawler.commands.demo.server import requested_twice
 from crawler.crawl.start import begin
 from crawler.crawl.worker.counters import RecentRate
 from crawler.fleet import control, members
 from crawler.fleet.heartbeats import Heartbeat
-from crawler.settings import Settings, check
+from crawler.settings.settings import Settings, check
+from crawler.store.clock import Clock
 from crawler.store.mount import Files
 from crawler.terminal import many
 

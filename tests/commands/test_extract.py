@@ -27,7 +27,7 @@ from crawler.commands.extract import tree as trees
 from crawler.commands.extract.extract import Options, admitted, extract
 from crawler.commands.extract.pool import Hand
 from crawler.errors import UsageError
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter

@@ -20,7 +20,7 @@ from lab.world import crawler as crawler_command
 
 from crawler.commands import main
 from crawler.commands.plan import DAY, EXT4_MAX, LATENCY, RATES, SHARDS, Estimate, Workload, as_json, as_text, warnings
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 
 TOP = Path(__file__).parents[2]
 BILLION = Workload(1e9, 1e6)

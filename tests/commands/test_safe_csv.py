@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lab.world import crawler
 
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.writer import StoreWriter

@@ -32,7 +32,7 @@ from crawler.commands.serve.http import Looks, ServeConnection, ServeServer, is_
 from crawler.crawl.scoreboard import PAUSES
 from crawler.errors import StoreAway
 from crawler.frontier.waiting import PAUSE, TURN
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.writer import StoreWriter

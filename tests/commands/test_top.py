@@ -23,7 +23,6 @@ from lab.terminal import LEAVE, terminal
 from lab.webs import TreeWeb
 from lab.world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
-from crawler.clock import SYSTEM
 from crawler.commands import main
 from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
@@ -35,7 +34,8 @@ from crawler.frontier import waiting
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task
 from crawler.frontier.waiting import PAUSE, Survey
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store

@@ -224,9 +224,9 @@ class Here:
         return ({"q": ctypes.c_longlong, "c": ctypes.c_char}[kind] * size)()
 
 from crawler.crawl.start import begin
-from crawler.settings import check
+from crawler.settings.settings import check
 root = machine.Path(sys.argv[2])
-from crawler.trust import Trust
+from crawler.fetch.trust import Trust
 given = check({"delay": 0, "heartbeat": 0.2, "durable": False}, "test")
 settings = begin(root, given, [sys.argv[4]], "aaaa", print)
 machine._scoreboard = scoreboard.Scoreboard(Here(), 1, 2)

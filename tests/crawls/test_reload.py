@@ -19,7 +19,6 @@ import pytest
 from lab.machines.mounts import Mount
 from lab.world import SHARDS, Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
 
-from crawler import settings as config
 from crawler.crawl.reload import SettingsWatcher, Verdict, judge, read
 from crawler.crawl.scoreboard import SETTINGS_BYTES, Scoreboard
 from crawler.crawl.start import begin
@@ -29,7 +28,8 @@ from crawler.frontier.limits import Limits
 from crawler.frontier.scope import Seeds
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task, sitemap_task
-from crawler.settings import FIXED, LIVE, Settings
+from crawler.settings import settings as config
+from crawler.settings.settings import FIXED, LIVE, Settings
 from crawler.store.mount import Files
 from crawler.store.store import Store, open_store
 from crawler.web import urls

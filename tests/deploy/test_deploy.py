@@ -29,7 +29,7 @@ from crawler import __version__, errors, settings
 from crawler.commands import main
 from crawler.commands import run as crawl
 from crawler.commands.arguments import normalize_seed
-from crawler.trust import read_secrets
+from crawler.fetch.trust import read_secrets
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -143,7 +143,7 @@ def test_the_job_gets_its_secrets_from_a_secret_that_the_program_accepts(
     file.write_text(secret["stringData"][name])
     file.chmod(volume["defaultMode"])  # root's own, read by fsGroup
     shutil.chown(file, 0, pod["securityContext"]["fsGroup"])
-    monkeypatch.setattr("crawler.trust.os.geteuid", lambda: pod["securityContext"]["runAsUser"])
+    monkeypatch.setattr("crawler.fetch.trust.os.geteuid", lambda: pod["securityContext"]["runAsUser"])
     assert read_secrets(str(file)) == {"allow_private": False}
     file.chmod(0o444)
     with pytest.raises(errors.UsageError, match="mode 0444"):

@@ -21,7 +21,7 @@ from lab.webs import TreeWeb
 from lab.world import COMMAND, is_dead, wait_for
 
 from crawler.commands.demo.web import Web
-from crawler.settings import parse
+from crawler.settings.settings import parse
 
 FLAGS = ["-j", "1", "-t", "4", "-w", "0.01", "-s", "heartbeat=0.5", "-s", "durable=false"]
 Ready = Callable[..., tuple[Hosts, Fleet]]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from crawler import errors
-from crawler import settings as config
 from crawler.commands import main, run
+from crawler.settings import settings as config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT, DROP_IN = DEPLOY / "crawler@.service", DEPLOY / "crawler-system.conf"

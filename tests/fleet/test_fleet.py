@@ -17,7 +17,7 @@ from lab.machines.mounts import Mount
 from lab.machines.storm import SlowLinks, SlowTree
 from lab.webs import TreeWeb
 
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.store import shard_name
 from crawler.store.writer import StoreWriter
 from crawler.web import urls

@@ -15,7 +15,7 @@ from lab.machines.fleet import WORKERS, Fleet, fleet
 from lab.machines.mounts import Mount
 from lab.machines.storm import SlowFlat
 
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 
 pytestmark = pytest.mark.fleet
 Mounting = Callable[[str, int], Mount]

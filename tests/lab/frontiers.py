@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crawler.clock import SYSTEM
 from crawler.frontier.batches import BatchFiles
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from lab.loops import Blocking, inline

@@ -7,10 +7,10 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from crawler.clock import Clock
 from crawler.crawl.worker.heartbeat import POLL_INTERVAL
 from crawler.crawl.worker.worker import Worker
 from crawler.errors import DiskFull, StoreAway, StoreError
+from crawler.store.clock import Clock
 
 EPOCH = 1_700_000_000.0
 

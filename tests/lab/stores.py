@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.commands.demo.web import DemoWeb
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.writer import StoreWriter

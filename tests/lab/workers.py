@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from crawler.clock import SYSTEM, Clock
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.crawl.worker.worker import Worker
 from crawler.frontier.hosts import Host
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files, Io
 from crawler.store.records import build_record
 from crawler.store.writer import StoreWriter

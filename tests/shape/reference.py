@@ -8,12 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import crawler
-from crawler import settings
 from crawler.commands import permissions
 from crawler.commands.arguments import SETTING_FLAGS
 from crawler.commands.main import COMMANDS, parsers
 from crawler.errors import EXIT_CODES
-from crawler.settings import CHECKS, FIXED, HELP, LIVE, Settings
+from crawler.settings import settings
+from crawler.settings.settings import CHECKS, FIXED, HELP, LIVE, Settings
 from crawler.web.reasons import REASONS
 
 MANUAL = Path(crawler.__file__).parent / "manual"

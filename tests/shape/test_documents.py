@@ -21,7 +21,7 @@ from crawler.crawl.machine import CONCURRENCY, FEW_SUSPECTS
 from crawler.crawl.worker import flush, in_flight, upkeep, visit, worker
 from crawler.fetch import budget, fetcher, request, resolver
 from crawler.frontier import hosts, table
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.store import FOLDERS
 from crawler.web import markup, urls
 

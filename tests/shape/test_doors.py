@@ -20,7 +20,7 @@ OTHERS = {
     "crawl/start.py": "makes the root, before there is a store",
     "fleet/local_lock.py": "$TMPDIR",
     "store/mountinfo.py": "/proc",
-    "trust.py": "the operator's file of secrets",
+    "fetch/trust.py": "the operator's file of secrets",
     "commands/main.py": "/dev/null",
     "commands/run.py": "files that the user names",
     "commands/help.py": "the manual",

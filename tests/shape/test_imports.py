@@ -12,10 +12,9 @@ import crawler
 
 FOLDER = Path(crawler.__file__).parent
 ORDER = [
-    "errors clock",
+    "errors",
     "web",
     "fetch",
-    "trust",
     "settings",
     "terminal",
     "store",

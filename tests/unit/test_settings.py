@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crawler import settings as config
 from crawler.crawl.start import begin
 from crawler.errors import CrawlerError, UsageError
-from crawler.settings import FIXED, Settings, parse, render
+from crawler.settings import settings as config
+from crawler.settings import values
+from crawler.settings.settings import FIXED, Settings, parse, render
 from crawler.store.kept import parse_stored
 from crawler.store.store import open_store
 
@@ -185,7 +186,7 @@ def test_a_wrong_value_is_one_sentence_with_the_name_and_the_value_if_that_is_no
     [(90, 90), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (0, 0), (0.5, 0.5), (" 3s ", 3)],
 )
 def test_durations(given: Any, seconds: float) -> None:
-    assert config.duration(given) == seconds
+    assert values.duration(given) == seconds
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_durations(given: Any, seconds: float) -> None:
     [(4096, 4096), ("512K", 524288), ("10M", 10485760), ("1G", 1 << 30), ("1.5k", 1536), ("10MB", 10 << 20)],
 )
 def test_sizes(given: Any, count: int) -> None:
-    assert config.size(given) == count
+    assert values.size(given) == count
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "just words", "a: b: c", "\t- x", "{", "%", "? [", "delay: !!python/x y"])

@@ -14,7 +14,7 @@ from crawler.fleet import members
 from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import FILE, Files
 from crawler.store.store import Store
 

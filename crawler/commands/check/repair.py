@@ -21,7 +21,7 @@ from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.lock import StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc

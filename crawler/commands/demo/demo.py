@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler import errors, settings
+from crawler import errors
 from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.errors import UsageError
+from crawler.settings import values
 from crawler.store.mount import FILE, Files
 from crawler.web.text import printable
 
@@ -27,7 +28,7 @@ AGENT = "folder-crawler-demo/1 (+http://garden-000.example/)"
 def commands(add: Add) -> None:
     """Add `crawler demo`."""
     parser = add("demo", run, "crawler demo /tmp/demo --workers 4", store=False)
-    whole = flag(settings.whole(1, 1_000_000))
+    whole = flag(values.whole(1, 1_000_000))
     parser.add_argument(
         "store",
         type=Path,

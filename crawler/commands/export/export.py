@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from crawler import errors, settings
+from crawler import errors
 from crawler.commands.arguments import Add
 from crawler.commands.export.formats import FORMATS, SAFE_CSV, Columns, Format, Row, format_for
 from crawler.commands.export.output import SQLITE, Output, OutputFile, ending, resolved, trouble
@@ -20,6 +20,7 @@ from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batche
 from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
+from crawler.settings import values
 from crawler.store.store import Store, find_host, open_store
 from crawler.terminal import bar, count, many, say
 
@@ -97,7 +98,7 @@ def _selection(store: Store, options: Namespace) -> Selection:
     """Return the pages that the flags select."""
     match = options.match or ""
     try:
-        settings.regex(match or ".")
+        values.regex(match or ".")
     except ValueError as error:
         raise UsageError(f"--match {match!r} {error}") from error
     return Selection(

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crawler import errors, settings
+from crawler import errors
 from crawler.commands.arguments import WORKERS, Add
 from crawler.commands.browse import find_page
 from crawler.commands.export.formats import FORMATS, SAFE_CSV, Row, format_for
@@ -25,6 +25,7 @@ from crawler.commands.extract.pool import GIVE_UP_AFTER, LostPage, Part, ReaderP
 from crawler.commands.extract.rules import MAX_COLUMNS, URL, ExtractRules
 from crawler.commands.extract.spool import Spool
 from crawler.errors import UsageError
+from crawler.settings import settings as config
 from crawler.store.records import from_utc
 from crawler.store.store import Store, open_store
 from crawler.terminal import bar, count, many, say
@@ -293,7 +294,7 @@ def _table(shown: list[ExtractedRow], rules: ExtractRules) -> Iterator[str]:
 def _letters(value: Any) -> str:
     if value is None:
         return "-"
-    text = printable(settings.show(tuple(value) if isinstance(value, list) else value))  # an attribute may have lines
+    text = printable(config.show(tuple(value) if isinstance(value, list) else value))  # an attribute may have lines
     return text if len(text) <= MAX_SHOWN_TEXT else text[: MAX_SHOWN_TEXT - 1] + "…"
 
 

@@ -16,7 +16,7 @@ import yaml
 from crawler.commands.extract import selectors
 from crawler.commands.extract.selectors import ITSELF, JSONPATH, XPATH, Selector
 from crawler.errors import UsageError
-from crawler.settings import Check, choice, line, several, text, yes_no
+from crawler.settings.values import Check, choice, line, several, text, yes_no
 from crawler.web import urls
 from crawler.web.patterns import Pattern
 

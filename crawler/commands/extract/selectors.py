@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import turbohtml
 
-from crawler.settings import text
+from crawler.settings.values import text
 
 CSS, XPATH, JSONPATH = "CSS", "XPath", "JSONPath"
 

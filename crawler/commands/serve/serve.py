@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import platform
 
-from crawler import errors, settings
+from crawler import errors
 from crawler.commands.arguments import Add, flag
+from crawler.settings import values
 from crawler.store.store import open_store
 from crawler.web import urls
 
@@ -20,7 +21,7 @@ def commands(add: Add) -> None:
     made = add("serve", run, example)
     made.add_argument(
         "--port",
-        type=flag(settings.whole(0, 65535)),
+        type=flag(values.whole(0, 65535)),
         default=8080,
         metavar="N",
         help="default 8080; 0 chooses a free one",

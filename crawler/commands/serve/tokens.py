@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from crawler.commands.http_server import HttpRequest, Reply
 from crawler.commands.serve.http import sentence
 from crawler.errors import UsageError
-from crawler.trust import read_own
+from crawler.fetch.trust import read_own
 
 TOKEN = "CRAWLER_TOKEN"  # environment variable that fixes it
 OPEN = "/healthz"  # for those who watch over containers: it says only whether the store responds

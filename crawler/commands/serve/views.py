@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from crawler import settings as config
 from crawler.commands import explain
 from crawler.commands.history import Outlook
 from crawler.commands.serve.counts import Census
 from crawler.errors import UsageError
 from crawler.fleet.heartbeats import ENDED
-from crawler.settings import Settings
+from crawler.settings import settings as config
+from crawler.settings.settings import Settings
 from crawler.store.records import links_of
 from crawler.store.store import Store
 from crawler.web import urls

@@ -19,12 +19,13 @@ from argparse import Namespace
 from contextlib import suppress
 from types import FrameType
 
-from crawler import errors, settings
+from crawler import errors
 from crawler.commands.arguments import Add, flag
 from crawler.commands.history import Outlook
 from crawler.commands.top.view import BARS, PLAIN_BARS, View, clip
 from crawler.errors import CrawlerError
 from crawler.fleet.members import Facts
+from crawler.settings import values
 from crawler.store.store import open_store
 from crawler.terminal import many, paint, say
 from crawler.web.text import printable
@@ -50,7 +51,7 @@ def commands(add: Add) -> None:
 
 
 def _seconds(given: str) -> float:
-    seconds = settings.duration(given)
+    seconds = values.duration(given)
     if seconds < QUICKEST:
         raise ValueError(f"is too often for a shared folder; take at least {QUICKEST}s")
     return seconds

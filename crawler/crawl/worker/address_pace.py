@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 
-from crawler.clock import Clock
-from crawler.settings import LiveSettings, delay_for
+from crawler.settings.settings import LiveSettings, delay_for
+from crawler.store.clock import Clock
 from crawler.web import urls
 from crawler.web.addresses import is_in, machine_of
 

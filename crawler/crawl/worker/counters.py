@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-from crawler.clock import Clock
 from crawler.crawl.scoreboard import Scoreboard
+from crawler.store.clock import Clock
 from crawler.web import reasons
 
 COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.worker.counters import Counters
 from crawler.errors import StoreError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
+from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
 from crawler.store.mount import Draft, Io, Run
 from crawler.store.records import depth_of, failure_record, to_json

@@ -11,12 +11,12 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.worker.ending import LATER, MARKED_DEAD, NO_HEARTBEAT, OVER, Ending
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.shards import Shards
+from crawler.store.clock import Clock
 
 ASK_SECONDS = 0.5  # for the loop to answer
 POLL_INTERVAL = 0.02  # seconds between checks whether a heartbeat is due

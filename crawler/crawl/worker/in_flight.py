@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.crawl.worker.ending import Ending
@@ -19,6 +18,7 @@ from crawler.frontier.batches import to_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.task import Task
+from crawler.store.clock import Clock
 
 UNANSWERED_SHARE = 2  # hosts that have not answered may hold one in so many of the slots
 MIN_WAIT = 0.001  # seconds

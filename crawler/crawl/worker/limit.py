@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from crawler.clock import Clock
 from crawler.crawl.scoreboard import Scoreboard
-from crawler.settings import LiveSettings
+from crawler.settings.settings import LiveSettings
+from crawler.store.clock import Clock
 
 
 class PageLimit:

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker.address_pace import AddressPace
 from crawler.crawl.worker.ending import Stopped
+from crawler.fetch.trust import Trust
 from crawler.fleet.shards import Shards
 from crawler.frontier.hosts import Host
 from crawler.frontier.task import Task
-from crawler.settings import LiveSettings
-from crawler.trust import Trust
+from crawler.settings.settings import LiveSettings
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched
 from crawler.web.robots import MAX_ROBOTS_BYTES

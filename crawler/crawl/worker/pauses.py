@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from crawler.clock import Clock
 from crawler.crawl.resources import RESUME_FACTOR, can_open, files_for, shortage
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.errors import DiskFull, NoDescriptors, StoreAway
-from crawler.settings import LiveSettings
+from crawler.settings.settings import LiveSettings
+from crawler.store.clock import Clock
 from crawler.store.mount import Io
 from crawler.store.store import Store
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
-from crawler.clock import Clock
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.flush import Flush
 from crawler.crawl.worker.network import Requests
@@ -23,7 +22,8 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task, count, extend, robots_task
-from crawler.settings import LiveSettings, delay_for
+from crawler.settings.settings import LiveSettings, delay_for
+from crawler.store.clock import Clock
 from crawler.store.records import from_utc
 from crawler.store.store import Robots
 from crawler.store.writer import StoreWriter

@@ -14,7 +14,6 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import OPERATOR_STOP, Scoreboard
 from crawler.crawl.worker.counters import Counters
@@ -32,7 +31,8 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.waiting import PAUSE as OPERATOR_PAUSE
 from crawler.frontier.waiting import TURN, Survey
-from crawler.settings import LiveSettings, Settings, parse
+from crawler.settings.settings import LiveSettings, Settings, parse
+from crawler.store.clock import Clock
 from crawler.store.mount import Io
 from crawler.store.records import utc
 from crawler.store.writer import StoreWriter

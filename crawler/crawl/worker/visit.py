@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
-from crawler.clock import Clock
 from crawler.crawl.logs import log
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker import politeness
@@ -36,7 +35,8 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import BY_WAY_OF, RETRY, Task, extend, retry_task
-from crawler.settings import LiveSettings, Settings, delay_for
+from crawler.settings.settings import LiveSettings, Settings, delay_for
+from crawler.store.clock import Clock
 from crawler.store.records import build_record, mark_of
 from crawler.store.writer import StoreWriter, encode
 from crawler.web import markup, reasons, sitemap, urls

@@ -10,7 +10,6 @@ from functools import partial
 from random import Random
 from typing import ParamSpec, TypeVar
 
-from crawler.clock import SYSTEM, Clock
 from crawler.crawl import resources
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
@@ -27,17 +26,18 @@ from crawler.crawl.worker.pauses import Pauses
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Visits
+from crawler.fetch.trust import Trust
 from crawler.fleet.shards import Shards
 from crawler.frontier.batches import BatchFiles, in_parts, to_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.frontier.waiting import Survey
-from crawler.settings import LiveSettings, Settings
+from crawler.settings.settings import LiveSettings, Settings
 from crawler.store import local_disk
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Io
 from crawler.store.writer import StoreWriter
-from crawler.trust import Trust
 
 WRITERS = 8  # files of a flush that are written at the same time to a mount, where each operation has latency
 
@@ -185,7 +185,7 @@ def run_worker(
 ) -> str:
     """Run a worker to its end in this process, and return its outcome."""
     from crawler.fetch.fetcher import Fetcher
-    from crawler.settings import fetch_options
+    from crawler.settings.settings import fetch_options
 
     concurrency = scoreboard.concurrency
     scoreboard.set_id(row, store.files.me)

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from crawler.clock import Clock
 from crawler.crawl.worker import address_pace
 from crawler.crawl.worker.address_pace import AddressPace, TooSoon
-from crawler.settings import LiveSettings, Settings
+from crawler.settings.settings import LiveSettings, Settings
+from crawler.store.clock import Clock
 
 
 class Time:

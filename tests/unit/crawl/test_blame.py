@@ -15,7 +15,7 @@ from crawler.crawl import machine as machine_module
 from crawler.crawl.machine import FEW_SUSPECTS, MAX_BLAME, SUSPECT_SECONDS, SUSPECTS_SECONDS, Machine, Plan
 from crawler.frontier.batches import to_lines
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.store import Store
 
 A = "https://a.example/"

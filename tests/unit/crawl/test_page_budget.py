@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from crawler.clock import Clock
 from crawler.crawl.page_budget import PageBudget
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.crawl.worker.limit import PageLimit
 from crawler.fleet.budgets import Budget
-from crawler.settings import LiveSettings, Settings
+from crawler.settings.settings import LiveSettings, Settings
+from crawler.store.clock import Clock
 from crawler.store.mount import Files
 
 LIMIT = 400

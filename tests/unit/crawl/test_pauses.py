@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from crawler.crawl.resources import RESUME_FACTOR, shortage
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 
 SETTINGS = Settings(min_free=64 << 20, min_inodes=2000)

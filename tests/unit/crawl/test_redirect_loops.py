@@ -14,7 +14,7 @@ from lab.frontiers import add, frontier_with
 from lab.workers import Setup, page
 
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from crawler.web import urls

@@ -6,10 +6,10 @@ from multiprocessing import get_context
 
 import pytest
 
-from crawler.clock import Clock
 from crawler.crawl.scoreboard import TICKS, Scoreboard
 from crawler.crawl.watchdog import LARGE_PART, Watchdog, longest_silence
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import Clock
 
 
 class Watched:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from crawler.clock import Clock
 from crawler.errors import StoreAway
 from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_counters
 from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.shards import Shards, too_many_workers
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import Clock
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 
@@ -249,7 +249,7 @@ def test_a_worker_whose_files_somebody_removed_keeps_its_shards_only_while_it_be
 KILLED = """
 import sys, time
 from pathlib import Path
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.fleet.shards import Shards, too_many_workers
 shards = Shards(Files(sys.argv[1], "killed"), Settings(shards=8, heartbeat=2.0, dead_after=30.0))

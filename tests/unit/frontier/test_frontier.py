@@ -21,7 +21,6 @@ from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_a
 from lab.loops import Blocking
 from lab.world import InSmallLots
 
-from crawler.clock import SYSTEM, Clock
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
 from crawler.frontier.batches import BatchFiles, from_lines, to_lines
@@ -30,7 +29,8 @@ from crawler.frontier.hosts import Host
 from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.web import urls

@@ -15,14 +15,14 @@ from lab.frontiers import frontier_with
 from lab.loops import Blocking, inline
 from lab.world import InSmallLots
 
-from crawler.clock import SYSTEM
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
 from crawler.frontier.batches import BatchFiles, from_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
+from crawler.store.clock import SYSTEM
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 

@@ -11,7 +11,7 @@ from crawler.frontier import table as module
 from crawler.frontier.limits import Limits, StoredLimits, limits_of
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task, robots_task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from crawler.web import urls

@@ -14,7 +14,7 @@ from crawler.frontier import rehydrate as rehydrate_module
 from crawler.frontier.batches import Outbox
 from crawler.frontier.rehydrate import MARK, is_needed, rehydrate
 from crawler.frontier.task import Task
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.writer import StoreWriter

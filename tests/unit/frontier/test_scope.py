@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from crawler.frontier.scope import Scope
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 
 SEEDS = ["https://www.example.org/docs/index.html?v=/1/", "http://192.0.2.1/", "http://github.io/"]
 SCOPES = {

@@ -18,7 +18,7 @@ from crawler.crawl import start as begin_module
 from crawler.crawl.start import begin
 from crawler.errors import StoreAway, StoreError, UsageError
 from crawler.frontier import rehydrate
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.store import writer
 from crawler.store.mount import Files
 from crawler.store.origin import SEEN

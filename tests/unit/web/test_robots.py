@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lab.marks import Tally, later
 
 from crawler.crawl.worker.visit import read_options
-from crawler.settings import Settings
+from crawler.settings.settings import Settings
 from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, allows, tags, token
 
 DATA = Path(__file__).parents[2] / "data" / "robots"

@@ -1,0 +1,155 @@
+"""Checks of values: each takes what a person wrote and returns it as the program uses it, or raises ValueError."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from crawler.web import patterns
+from crawler.web.addresses import networks
+
+Check = Callable[[Any], Any]
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def duration(value: Any) -> float:
+    """Seconds: 90, "90s", "1.5m", "2h", "1d"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e-\d+)?)([smhd]?)", str(value).strip())
+    if not found or isinstance(value, bool):
+        raise ValueError("must be a duration such as 30s, 5m, 2h or 1d")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def size(value: Any) -> int:
+    """Bytes: 4096, "512K", "10M", "1G"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", str(value).strip().upper())
+    if not found or isinstance(value, bool):
+        raise ValueError("must be a size such as 500K, 10M or 1G")
+    return int(float(found[1]) * BYTES[found[2]])
+
+
+def whole(least: int, most: int = 1 << 40) -> Check:
+    """A whole number within bounds."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)) or not least <= int(value) <= most:
+            raise ValueError(f"must be a whole number from {least}" + (f" to {most}" if most < 1 << 40 else ""))
+        return int(value)
+
+    return check
+
+
+def choice(*allowed: str) -> Check:
+    """One of these words."""
+
+    def check(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError("must be one of " + ", ".join(allowed))
+        return str(value)
+
+    return check
+
+
+def yes_no(value: Any) -> bool:
+    """true or false, as YAML or as a word."""
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise ValueError("must be true or false")
+    return words[str(value).lower()]
+
+
+def text(value: Any) -> str:
+    """One line of text."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("must be one line of text")
+    return value.strip()
+
+
+def line(value: Any) -> str:
+    """One line of ASCII text, as in headers."""
+    if not text(value).isascii():
+        raise ValueError("must be one line of ASCII")
+    return text(value)
+
+
+def mime(value: Any) -> str:
+    """A content type, in lower case."""
+    if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", text(value)):
+        raise ValueError("must be a content type such as text/html")
+    return text(value).lower()
+
+
+def optional(check: Check) -> Check:
+    """The same as `check`, or null."""
+    return lambda value: None if value is None or value in ("null", "none") else check(value)
+
+
+def several(check: Check) -> Check:
+    """A list; a single value counts as a list of one."""
+
+    def check_all(value: Any) -> tuple[Any, ...]:
+        return tuple(check(item) for item in (value if isinstance(value, list | tuple) else [value]))
+
+    return check_all
+
+
+def by_pattern(check: Check) -> Check:
+    """A mapping from host name patterns to values."""
+
+    def check_each(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a mapping such as `*.example.org: 5s`")
+        return {line(pattern).lower(): check(item) for pattern, item in value.items()}
+
+    return check_each
+
+
+def share(value: Any) -> float:
+    """A fraction: 0.1 or "10%"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value).strip())
+    part = float(found[1]) / (100 if found[2] else 1) if found and not isinstance(value, bool) else 0.0
+    if not 0 < part <= 1:
+        raise ValueError("must be a fraction such as 0.1 or 10%")
+    return part
+
+
+def rate(value: Any) -> float:
+    """A number a second, from one in ten seconds on."""
+    if isinstance(value, bool) or not re.fullmatch(r"\d+(?:\.\d+)?", str(value).strip()) or float(value) < 0.1:
+        raise ValueError("must be a number of at least 0.1")
+    return float(value)
+
+
+def network(value: Any) -> str:
+    """A network of addresses."""
+    try:
+        networks((line(value),))
+    except ValueError as error:
+        raise ValueError("must be a network of addresses such as 192.0.2.0/24 or 2001:db8::/32") from error
+    return line(value)
+
+
+def regex(value: Any) -> str:
+    """A regular expression that takes linear time."""
+    text(value)
+    patterns.compiled(value)
+    return str(value)
+
+
+def selector(value: Any) -> str:
+    """A CSS selector."""
+    from crawler.web.markup import check_selector  # here: the parser takes long to load, and few crawls have one
+
+    return check_selector(text(value))
+
+
+def by(check: Callable[[str], object]) -> Check:
+    """A line of text that passes another module's check."""
+
+    def check_text(value: Any) -> str:
+        check(line(value))
+        return line(value)
+
+    return check_text
