@@ -5,8 +5,8 @@
    files[u]; a URL has at most N batches in its life. One worker may be killed or suspended at any moment. A suspended
    one may resume at any moment, and finishes the operation it was in, although others may own its shards by then.
 
-   Checked: no batch is removed while its URL is neither done nor in another one; and when a worker concludes that the
-   crawl is over, every URL is done.
+   Checked: no batch is removed while its URL is neither done nor in another one; whoever takes over from the dead finds
+   every URL that a record has brought; and when a worker concludes that the crawl is over, every URL is done.
 
    Broken on purpose:  -DRECORD_FIRST  the record before the hand-over    -DNO_REWRITE  what is inherited stays as it is
    -DONE_LOOK  the end from one look    -DSTALE  a listing may miss what is new    -DNOT_ALL  not all inboxes were read
@@ -29,11 +29,18 @@ byte own[2];                                /* names in shards/ */
 bool killed[W], asleep[W], marked[W];       /* marked: declared dead, by the rename of its heartbeat */
 bool idle[W], all[W]; byte arrivals[W];     /* what the name of the last heartbeat says */
 byte since[4];                              /* [observer * W + worker]: beats since the observer's first look, up to 2 */
-bool over;
-byte troubles = 1;
+bool over, beyond;                          /* beyond: a URL would need more than N batches; not explored further */
+byte troubles = 1, merges = 1;
 
 /* Write a batch for URL x; `slot` is its number. */
-inline write(x) { used[x] < N -> slot = used[x]; files[x] = files[x] | (1 << slot); used[x]++ }
+inline write(x) {
+  if :: used[x] < N -> slot = used[x]; files[x] = files[x] | (1 << slot); used[x]++ :: else -> beyond = 1 fi
+}
+
+/* What the record of u brought, u + 1, is done or waiting. */
+inline nothing_is_lost() {
+  k = 1; do :: k < U -> assert(beyond || !done[k - 1] || done[k] || files[k] != 0); k++ :: else -> break od; k = 0
+}
 
 inline forget() { k = 0; slot = 0; ok = 0 }
 
@@ -49,30 +56,38 @@ proctype worker(byte me) {
   bool removing, polled, thorough, ok, was;
   byte first_marks[W]; byte first_alive; bool looked;
   do
-  :: killed[me] || over -> break
+  :: killed[me] || over || beyond -> break
   :: else ->
     if
     /* ---- shards */
-    :: atomic { !asleep[me] && !marked[me] && (own[0] == FREE || (own[0] != me && marked[own[0]])) ->
-         if :: own[0] != FREE -> unsafe = unsafe | 1 :: else fi; own[0] = me; mine = mine | 1; polled = 0 }
-    :: atomic { !asleep[me] && !marked[me] && (own[1] == FREE || (own[1] != me && marked[own[1]])) ->
-         if :: own[1] != FREE -> unsafe = unsafe | 2 :: else fi; own[1] = me; mine = mine | 2; polled = 0 }
-    :: atomic { !asleep[me] && !marked[me] && (killed[1 - me] || asleep[1 - me]) && !marked[1 - me] -> marked[1 - me] = 1 }
+    :: d_step { !asleep[me] && !marked[me] && (own[0] == FREE || (own[0] != me && marked[own[0]])) ->
+         if :: own[0] != FREE -> unsafe = unsafe | 1; nothing_is_lost() :: else fi; own[0] = me; mine = mine | 1; polled = 0 }
+    :: d_step { !asleep[me] && !marked[me] && (own[1] == FREE || (own[1] != me && marked[own[1]])) ->
+         if :: own[1] != FREE -> unsafe = unsafe | 2; nothing_is_lost() :: else fi; own[1] = me; mine = mine | 2; polled = 0 }
+    :: d_step { !asleep[me] && !marked[me] && (killed[1 - me] || asleep[1 - me]) && !marked[1 - me] -> marked[1 - me] = 1 }
 
-    /* ---- a visit: take, hand over the links, record */
-    :: atomic { !asleep[me] && !marked[me] && flight == 0 ->
+    /* ---- a visit: take a URL and hand over its links; then the record */
+    :: d_step { !asleep[me] && !marked[me] && flight == 0 ->
          u = 0; do :: u < U && !(home[u] != 0 && MINE(u) && !done[u]) -> u++ :: else -> break od;
-         if :: u < U -> flight = 1; polled = 0 :: else -> u = 0 fi }
+         if
+         :: u < U -> flight = 1; polled = 0;
 #ifdef RECORD_FIRST
-    :: atomic { !asleep[me] && flight == 1 -> done[u] = 1; flight = 2 }
-    :: atomic { !asleep[me] && flight == 2 -> if :: u + 1 < U -> write(u + 1) :: else fi; flight = 0; u = 0; forget() }
+              done[u] = 1
 #else
-    :: atomic { !asleep[me] && flight == 1 -> if :: u + 1 < U -> write(u + 1) :: else fi; flight = 2; forget() }
-    :: atomic { !asleep[me] && flight == 2 -> done[u] = 1; flight = 0; u = 0 }
+              if :: u + 1 < U -> write(u + 1) :: else fi
 #endif
+         :: else -> u = 0
+         fi; forget() }
+    :: d_step { !asleep[me] && flight == 1 ->
+#ifdef RECORD_FIRST
+         if :: u + 1 < U -> write(u + 1) :: else fi;
+#else
+         done[u] = 1;
+#endif
+         flight = 0; u = 0; forget() }
 
     /* ---- tidying: decide what to remove; then remove it, however much later */
-    :: atomic { !asleep[me] && !marked[me] && !removing && unsafe == 0 ->
+    :: d_step { !asleep[me] && !marked[me] && !removing && unsafe == 0 ->
          r = 0; batch = 0; ok = 0;
          do
          :: r < U && !ok ->
@@ -86,17 +101,17 @@ proctype worker(byte me) {
          :: else -> break
          od;
          if :: ok -> removing = 1 :: else -> r = 0; batch = 0 fi; ok = 0 }
-    :: atomic { !asleep[me] && removing ->
+    :: d_step { !asleep[me] && removing ->
          files[r] = files[r] & (255 - (1 << batch));
-         assert(done[r] || files[r] != 0);
+         assert(beyond || done[r] || files[r] != 0);
          removing = 0; r = 0; batch = 0 }
-    /* merging: any waiting URL may be written to a new batch; the old one is removed later */
-    :: atomic { !asleep[me] && !marked[me] && flight == 0 ->
-         k = 0; do :: k < U && !(MINE(k) && home[k] != 0 && !done[k] && used[k] < N) -> k++ :: else -> break od;
+    /* merging, once: a waiting URL is written to a new batch; the old one is removed later */
+    :: d_step { !asleep[me] && !marked[me] && flight == 0 && merges > 0 ->
+         merges--; k = 0; do :: k < U && !(MINE(k) && home[k] != 0 && !done[k] && used[k] < N) -> k++ :: else -> break od;
          if :: k < U -> write(k); home[k] = slot + 1; read[k] = read[k] | (1 << slot); ours[k] = ours[k] | (1 << slot)
          :: else fi; forget() }
     /* what was inherited is rewritten before anything is removed: one URL, or all are safe */
-    :: atomic { !asleep[me] && !marked[me] && unsafe != 0 && polled ->
+    :: d_step { !asleep[me] && !marked[me] && unsafe != 0 && polled ->
 #ifdef NO_REWRITE
          unsafe = 0
 #else
@@ -109,7 +124,7 @@ proctype worker(byte me) {
        }
 
     /* ---- the inboxes of our shards, one after the other; then we can say that we are idle */
-    :: atomic { !asleep[me] && !marked[me] && !polled && mine != 0 ->
+    :: d_step { !asleep[me] && !marked[me] && !polled && mine != 0 ->
          is_idle(was);
          thorough = (marked[1 - me] || idle[1 - me]) && idle[me];
 #ifdef NOT_ALL
@@ -117,7 +132,7 @@ proctype worker(byte me) {
 #endif
          s = 0 }
        do
-       :: atomic { s < 2 && !asleep[me] ->
+       :: d_step { s < 2 && !asleep[me] ->
             k = s;
             do
             :: k < U && HAS(mine, s) ->
@@ -135,18 +150,19 @@ proctype worker(byte me) {
             :: else -> break
             od; forget(); s++ }
 #ifdef STALE
-       :: atomic { s < 2 && !asleep[me] -> s++ }
+       :: d_step { s < 2 && !asleep[me] -> s++ }
 #endif
 #ifdef NOT_ALL
-       :: atomic { s == 1 && !asleep[me] -> s++ }
+       :: d_step { s == 1 && !asleep[me] -> s++ }
 #endif
        :: killed[me] -> break
        :: s == 2 -> break
        od;
-       atomic { if :: s == 2 -> is_idle(ok); polled = 1; was = was && ok :: else fi; s = 0; ok = 0 }
+       skip;
+       d_step { if :: s == 2 -> is_idle(ok); polled = 1; was = was && ok :: else fi; s = 0; ok = 0 }
 
     /* ---- a heartbeat: its name says whether we are idle, and have polled since the last one */
-    :: atomic { !asleep[me] && !marked[me] && polled ->
+    :: d_step { !asleep[me] && !marked[me] && polled ->
          is_idle(ok); ok = ok && was;
          idle[me] = ok; all[me] = ok && thorough; polled = 0; was = 0;
          k = 0; do :: k < W -> if :: since[k * W + me] < 2 -> since[k * W + me]++ :: else fi; k++ :: else -> break od; k = 0;
@@ -176,7 +192,7 @@ proctype worker(byte me) {
 #ifdef NEVER_OVER
                    assert(0);
 #endif
-                   k = 0; do :: k < U -> assert(done[k]); k++ :: else -> break od
+                   k = 0; do :: k < U -> assert(beyond || done[k]); k++ :: else -> break od
               :: else
               fi
          fi;
@@ -188,7 +204,7 @@ proctype worker(byte me) {
 /* Worker 1 is killed, or suspended for as long as it likes; or nothing happens. */
 active proctype trouble() {
   do
-  :: over -> break
+  :: over || beyond -> break
   :: atomic { troubles > 0 -> troubles--; killed[1] = 1 }
   :: atomic { troubles > 0 -> troubles--; asleep[1] = 1 }
   :: atomic { asleep[1] && marked[1] -> asleep[1] = 0 }

@@ -66,7 +66,10 @@ class Checks:
         return known and url in self._tree.links and not self.is_done(url) and not self._waiting[url]
 
     def _record(self, path: str, node: Node) -> None:
-        record = json.loads(node.data)
+        try:
+            record = json.loads(node.data)
+        except ValueError:
+            return self._fail(f"{path} is not whole")
         url = str(record["url"])
         if record.get("sha224") and url in self._tree.links:
             html = self._disk.find(path.replace("links/", "htmls/", 1))
@@ -74,7 +77,8 @@ class Checks:
                 self._fail(f"{path} is there before its html is whole")
         for link in self._tree.links.get(url, ()):
             if not self.is_done(link) and not self._waiting[link] and not self.is_damaged:
-                self._fail(f"{path} is there, and its link {link} is neither done nor handed over")
+                return self._fail(f"{path} is there, and its link {link} is neither done nor handed over")
+        return None
 
     def request(self, process: Process, url: str) -> None:
         """A request is sent."""
@@ -83,6 +87,8 @@ class Checks:
         shard = shard_name(shard_of_host(host, self._shards, "domain"))
         owns = self._disk.find(f"shards/{shard}@{process.name}") is not None
         before, owned = self._last.get(host, (-1e9, False))
+        if not owns and not self.is_damaged:
+            self._fail(f"{url} was requested by {process.name}, which does not own it")
         if owns and owned and now < before + self._delay - 1e-6:
             self._fail(f"{host} was requested after {now - before:.3f} s by its owner {process.name}")
         self._last[host] = now, owns

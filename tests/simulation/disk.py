@@ -48,8 +48,9 @@ class Change:
 class Disk:
     """The tree, and the changes of names that no sync has reached: those of one operation come or go together."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now, self._inodes = now, count(10)
+    def __init__(self, now: Callable[[], float], loses: bool = True) -> None:
+        """`loses` if a power cut may lose what was not synced."""
+        self._now, self._inodes, self._loses = now, count(10), loses
         self.root = self.node(FOLDER)
         self.full = 0  # errno of what needs space, while there is none
         self._journal: list[list[Change]] = []  # since the last sync of their folder
@@ -72,7 +73,8 @@ class Disk:
             else:
                 change.folder.entries[change.name] = change.new
                 change.new.parent, change.new.changed = change.folder, now
-        self._journal.append(made)
+        if self._loses:
+            self._journal.append(made)
         for change in made:
             self.tell(change)
 

@@ -111,6 +111,12 @@ class Run:
         self.fleet.world.note(f"ended {self.ended}")
 
     async def _supervise(self) -> str:
+        outcome = await self._crawl()
+        await self.process.io(control.withdraw, Files(self.root), self.id)
+        return outcome
+
+    async def _crawl(self) -> str:
+        """As `crawler run` does."""
         io = self.process.io
         try:
             settings = await io(begin, self.root, {}, (), self.id, lambda text: None)
@@ -122,9 +128,6 @@ class Run:
                 await io(make_whole, store, settings, self.id, lambda text: None)
         except CrawlerError as error:
             return f"error: {error}"
-        finally:
-            if not self.process.is_dead:
-                await io(control.withdraw, Files(self.root), self.id)
 
     async def _work(self, settings: Settings) -> str:
         """Run workers to their end, and replace those that die; as `Machine.run` does."""

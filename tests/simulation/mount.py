@@ -36,7 +36,7 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("local", "ext4", 0.0003, is_shared=False),
-        Profile("sshfs", "fuse.sshfs", 0.002, listing=4.0, replaced=errno.ENOENT, away=errno.EIO),
+        Profile("sshfs", "fuse.sshfs", 0.002, listing=4.0, replaced=errno.ENOENT, away=errno.EIO, loses=False),
         Profile("nfs3", "nfs", 0.001, listing=0.2, missing=4.0, away=0, loses=False),
         Profile("gluster", "fuse.glusterfs", 0.003, missing=0.2, away=errno.ENOTCONN, loses=False),
         Profile("moosefs", "fuse.mfs", 0.002, listing=0.2, missing=0.2, away=0, loses=False),

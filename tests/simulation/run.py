@@ -22,7 +22,7 @@ from simulation.system import System
 from simulation.world import World
 
 LIMIT = 900.0  # simulated seconds after the last trouble
-TROUBLES, SECONDS = 6, 25.0
+TROUBLES, SECONDS = 6, 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Scenario:
             profile or names[seed % len(names)],
             random.choice([1, 2, 2, 3]),
             random.choice([1, 1, 2]),
-            random.choice([12, 25, 40]),
-            random.choice([5, 8]),
+            random.choice([15, 40, 60]),
+            random.choice([3, 5, 8]),
             tuple(trouble.draw(random, SECONDS, TROUBLES)),
         )
 
@@ -70,8 +70,8 @@ def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: No
     """Run one scenario."""
     world = World(scenario.seed)
     world.keep = keep
-    disk = Disk(lambda: world.now)
     profile = PROFILES[scenario.profile]
+    disk = Disk(lambda: world.now, profile.loses)
     error: BaseException | None = None
     mounts: dict[str, object] = {}
     system = System(world, disk, mounts)  # type: ignore[arg-type]

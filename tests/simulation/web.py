@@ -23,7 +23,7 @@ class Tree:
             url: self.urls[KIDS * number + 1 : KIDS * number + KIDS + 1] for number, url in enumerate(self.urls)
         }
         self.parent = {link: url for url, links in self.links.items() for link in links}
-        self.slow = {url: random.expovariate(4) for url in self.urls}
+        self.slow = {url: random.expovariate(2) for url in self.urls}
         self.fails = {url: random.choice([0] * 12 + [1, 2]) for url in self.urls}  # so many times
         self.gone = {url for url in self.urls[pages // 2 :] if random.random() < 0.03}
         self.requests: Counter[str] = Counter()

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -44,6 +45,7 @@ class World:
         self._queue: list[tuple[float, int, Process, Callable[[], object]]] = []
         self._numbers = count()
         self._threads: set[greenlet] = set()
+        self.processes: list[Process] = []  # kept, with all they hold, until the end
         self.steps = 0
 
     def at(self, when: float, process: Process, act: Callable[[], object]) -> None:
@@ -128,10 +130,14 @@ class World:
         self.current = process
 
     def close(self) -> None:
-        """End all threads that are left."""
+        """End all threads and coroutines that are left."""
         self._queue.clear()
+        for process in self.processes:
+            process.is_dead = True
+            process.loop.close_tasks()
         for thread in list(self._threads):
-            thread.throw(Killed)
+            with suppress(Killed):
+                thread.throw(Killed)
 
 
 class Machine:
@@ -152,13 +158,14 @@ class Process:
     def __init__(self, machine: Machine, name: str) -> None:
         self.machine, self.world, self.name = machine, machine.world, name
         self.is_dead = False
+        self.world.processes.append(self)
         self.loop = Loop(self)
         self.random = Random(self.world.random.random())
         self.token = 0
 
     def run(self, coroutine: Any, done: Callable[[asyncio.Task[Any]], object]) -> None:
         """Start a coroutine on the loop of this process."""
-        self.world.at(self.world.now, self, lambda: self.loop.create_task(coroutine).add_done_callback(done))
+        self.loop.create_task(coroutine).add_done_callback(done)
 
     async def io(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call that blocks in a thread; an `Io`."""
@@ -207,6 +214,13 @@ class Loop(asyncio.AbstractEventLoop):
 
     def __init__(self, process: Process) -> None:
         self._process, self._world = process, process.world
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def close_tasks(self) -> None:
+        """End the coroutines of a process that is gone."""
+        for task in list(self._tasks):
+            with suppress(RuntimeError):  # one that would wait for something before it ends
+                task.get_coro().close()  # type: ignore[union-attr]
 
     def time(self) -> float:
         return self._world.now
@@ -230,7 +244,11 @@ class Loop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, **kwargs)
+        task = asyncio.Task(coro, loop=self, **kwargs)
+        task._log_destroy_pending = False  # type: ignore[attr-defined] # of a process that was killed
+        self._tasks.add(task)  # until it is done: the garbage collector must decide nothing here
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def get_debug(self) -> bool:
         return False
