@@ -29,6 +29,7 @@ byte own[2];                                /* names in shards/ */
 bool killed[W], asleep[W], marked[W];       /* marked: declared dead, by the rename of its heartbeat */
 bool idle[W], all[W]; byte arrivals[W];     /* what the name of the last heartbeat says */
 byte since[4];                              /* [observer * W + worker]: beats since the observer's first look, up to 2 */
+bool looked[W];                             /* whether an observer had a first look at all of them idle */
 bool over, beyond;                          /* beyond: a URL would need more than N batches; not explored further */
 byte troubles = 1, merges = 1;
 
@@ -53,24 +54,24 @@ proctype worker(byte me) {
   byte mine, unsafe;                        /* shards that we believe to own; of those, which were inherited */
   byte read[U], ours[U], home[U];           /* batches in our table, those we wrote, and which one counts (+ 1) */
   byte flight, u, r, slot, k, batch, s;     /* a visit's step and URL; what is about to be removed */
-  bool removing, polled, thorough, ok, was;
-  byte first_marks[W]; byte first_alive; bool looked;
+  bool removing, ready, thorough, ok, was;   /* ready: what was inherited is read, and can be rewritten */
+  byte first_marks[W]; byte first_alive;
   do
   :: killed[me] || over || beyond -> break
   :: else ->
     if
     /* ---- shards */
     :: d_step { !asleep[me] && !marked[me] && (own[0] == FREE || (own[0] != me && marked[own[0]])) ->
-         if :: own[0] != FREE -> unsafe = unsafe | 1; nothing_is_lost() :: else fi; own[0] = me; mine = mine | 1; polled = 0 }
+         if :: own[0] != FREE -> unsafe = unsafe | 1; ready = 0; nothing_is_lost() :: else fi; own[0] = me; mine = mine | 1 }
     :: d_step { !asleep[me] && !marked[me] && (own[1] == FREE || (own[1] != me && marked[own[1]])) ->
-         if :: own[1] != FREE -> unsafe = unsafe | 2; nothing_is_lost() :: else fi; own[1] = me; mine = mine | 2; polled = 0 }
+         if :: own[1] != FREE -> unsafe = unsafe | 2; ready = 0; nothing_is_lost() :: else fi; own[1] = me; mine = mine | 2 }
     :: d_step { !asleep[me] && !marked[me] && (killed[1 - me] || asleep[1 - me]) && !marked[1 - me] -> marked[1 - me] = 1 }
 
     /* ---- a visit: take a URL and hand over its links; then the record */
     :: d_step { !asleep[me] && !marked[me] && flight == 0 ->
          u = 0; do :: u < U && !(home[u] != 0 && MINE(u) && !done[u]) -> u++ :: else -> break od;
          if
-         :: u < U -> flight = 1; polled = 0;
+         :: u < U -> flight = 1;
 #ifdef RECORD_FIRST
               done[u] = 1
 #else
@@ -111,20 +112,20 @@ proctype worker(byte me) {
          if :: k < U -> write(k); home[k] = slot + 1; read[k] = read[k] | (1 << slot); ours[k] = ours[k] | (1 << slot)
          :: else fi; forget() }
     /* what was inherited is rewritten before anything is removed: one URL, or all are safe */
-    :: d_step { !asleep[me] && !marked[me] && unsafe != 0 && polled ->
+    :: d_step { !asleep[me] && !marked[me] && ready ->
 #ifdef NO_REWRITE
-         unsafe = 0
+         unsafe = 0; ready = 0
 #else
          k = 0; do :: k < U && !(HAS(unsafe, k % 2) && home[k] != 0 && !done[k] && !HAS(ours[k], home[k] - 1)) -> k++ :: else -> break od;
          if
          :: k < U -> write(k); home[k] = slot + 1; read[k] = read[k] | (1 << slot); ours[k] = ours[k] | (1 << slot)
-         :: else -> unsafe = 0
+         :: else -> unsafe = 0; ready = 0
          fi; forget()
 #endif
        }
 
     /* ---- the inboxes of our shards, one after the other; then we can say that we are idle */
-    :: d_step { !asleep[me] && !marked[me] && !polled && mine != 0 ->
+    :: d_step { !asleep[me] && !marked[me] && mine != 0 ->
          is_idle(was);
          thorough = (marked[1 - me] || idle[1 - me]) && idle[me];
 #ifdef NOT_ALL
@@ -155,35 +156,36 @@ proctype worker(byte me) {
 #ifdef NOT_ALL
        :: d_step { s == 1 && !asleep[me] -> s++ }
 #endif
-       :: killed[me] -> break
+       :: killed[me] || over || beyond -> break
        :: s == 2 -> break
        od;
        skip;
-       d_step { if :: s == 2 -> is_idle(ok); polled = 1; was = was && ok :: else fi; s = 0; ok = 0 }
-
-    /* ---- a heartbeat: its name says whether we are idle, and have polled since the last one */
-    :: d_step { !asleep[me] && !marked[me] && polled ->
+       /* ---- and the heartbeat after it: its name says whether we are idle */
+       d_step {
+         if
+         :: s != 2 || asleep[me] || marked[me] -> skip
+         :: else ->
          is_idle(ok); ok = ok && was;
-         idle[me] = ok; all[me] = ok && thorough; polled = 0; was = 0;
-         k = 0; do :: k < W -> if :: since[k * W + me] < 2 -> since[k * W + me]++ :: else fi; k++ :: else -> break od; k = 0;
+         idle[me] = ok; all[me] = ok && thorough; ready = (unsafe != 0);
+         k = 0; do :: k < W -> if :: looked[k] && since[k * W + me] < 2 -> since[k * W + me]++ :: else fi; k++ :: else -> break od; k = 0;
          /* and what we conclude from those of the others */
          if :: ok ->
               k = 0; do :: k < W -> ok = ok && (marked[k] || idle[k]); k++ :: else -> break od;
               ok = ok && own[0] != FREE && own[1] != FREE && !marked[own[0]] && !marked[own[1]]
          :: else fi;
          if
-         :: !ok -> looked = 0; first_alive = 0; first_marks[0] = 0; first_marks[1] = 0
+         :: !ok -> looked[me] = 0; first_alive = 0; first_marks[0] = 0; first_marks[1] = 0; since[me * W] = 0; since[me * W + 1] = 0
          :: else ->
 #ifdef ONE_LOOK
               over = 1;
 #else
               slot = (1 - marked[0]) + 2 * (1 - marked[1]);
               if
-              :: looked && first_alive == slot && (marked[0] || first_marks[0] == arrivals[0]) && (marked[1] || first_marks[1] == arrivals[1]) ->
+              :: looked[me] && first_alive == slot && (marked[0] || first_marks[0] == arrivals[0]) && (marked[1] || first_marks[1] == arrivals[1]) ->
                    k = 0; do :: k < W -> ok = ok && (marked[k] || (since[me * W + k] == 2 && all[k])); k++ :: else -> break od;
                    over = ok
               :: else ->
-                   looked = 1; first_alive = slot;
+                   looked[me] = 1; first_alive = slot;
                    k = 0; do :: k < W -> first_marks[k] = arrivals[k]; since[me * W + k] = 0; k++ :: else -> break od
               fi;
 #endif
@@ -196,7 +198,8 @@ proctype worker(byte me) {
               :: else
               fi
          fi;
-         forget() }
+         fi;
+         s = 0; was = 0; thorough = 0; forget() }
     fi
   od
 }

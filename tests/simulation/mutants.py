@@ -44,68 +44,89 @@ class Mutant:
     changes: tuple[Change, ...]
     profile: str | None = None
     within: int = 40
+    only: tuple[str, ...] = ()  # kinds of trouble; all if none is named
 
 
 PUBLISH = "await self._io(self._publish, drafts, published)"
 HAND_OVER = 'await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})'
+CUT, FREEZE, KILL = ("power_cut",), ("freeze",), ("kill_machine", "kill_worker")
 MUTANTS = (
     Mutant(
         "the record before the hand-over",
         "1",
-        (
-            Change(Flush, "flush", PUBLISH, "pass"),
-            Change(Flush, "flush", HAND_OVER, f"{PUBLISH}; {HAND_OVER}"),
-        ),
+        (Change(Flush, "flush", PUBLISH, "pass"), Change(Flush, "flush", HAND_OVER, f"{PUBLISH}; {HAND_OVER}")),
+        within=5,
     ),
     Mutant(
         "the record without its html",
         "1",
         (Change(Flush, "_write", "if it.html is not None:", "if it.html is not None and not it.task.depth:"),),
+        within=5,
     ),
     Mutant(
         "no sync before the records",
         "1",
         (Change(BatchFiles, "write", "self.files.sync(", "(lambda *_: None)("),),
         "local",
-        200,
+        40,
+        CUT,
     ),
     Mutant(
         "no sync of the records before batches are removed",
         "2",
         (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
         "local",
-        200,
+        40,
+        CUT,
     ),
     Mutant(
         "what is retried leaves the frontier",
         "2",
         (Change(Flush, "retry_later", "self._frontier.hand_over([task])", "self._frontier.table.mark_done([task], kept=False)"),),
+        within=10,
     ),
     Mutant(
         "what could not be written is not queued again",
         "2",
         (Change(Frontier, "flush", "self._queue = queue + self._queue", "pass"),),
-        within=100,
+        within=40,
+        only=("faults",),
     ),
     Mutant(
         "a file is written under its own name",
         "3",
         (Change(Files, "put", "self._new_name()", "leaf_of(name)"),),
+        within=5,
     ),
     Mutant(
         "an owner is who says so",
         "4",
-        (Change(Shards, "claim", "self.files.claim(f", "self.files.create(f\"shards/{number}@{self.me}\") or (lambda *_: True)(f"),),
+        (
+            Change(
+                Shards,
+                "claim",
+                "return self.files.claim(",
+                'return self.files.create(f"shards/{number}@{self.me}") or (lambda *_: True)(',
+            ),
+        ),
         "sshfs",
-        100,
+        20,
     ),
-    Mutant("requests without a heartbeat", "5", (Change(Shards, "is_sure", "return ", "return True or "),), None, 200),
+    Mutant(
+        "requests without a heartbeat",
+        "5",
+        (Change(Shards, "is_sure", "return ", "return True or "),),
+        "nfs3",
+        100,
+        ("hang", "freeze"),
+    ),
     Mutant(
         "a worker that is marked dead goes on",
         "5",
         (Change(Shards, "beat", "self._is_marked_dead()", "False"),),
-        None,
-        200,
+        "nfs3",
+        100,
+        FREEZE,
     ),
     Mutant(
         "hosts of a dead worker do not rest",
@@ -113,6 +134,7 @@ MUTANTS = (
         (Change(Visits, "_first_due", "now = self._clock.monotonic()", "return self._clock.monotonic()"),),
         None,
         100,
+        KILL,
     ),
     Mutant(
         "an emptied frontier is not noted",
@@ -122,42 +144,55 @@ MUTANTS = (
             Change(rehydrate, "is_needed", "return not shards <= folders or", "return"),
         ),
         None,
-        200,
+        40,
+        ("remove_folder",),
     ),
     Mutant(
         "what was inherited is not rewritten",
         "7",
-        (Change(Frontier, "_make_safe", "return not (self._unsafe or self._unread)", "return not self._unread"),
-         Change(Frontier, "_make_safe", "while self._unsafe and", "while False and"),
-         Change(Frontier, "_drop", "if not self._is_sure():", "if False:")),
-        None,
+        (
+            Change(Frontier, "_make_safe", "while self._unsafe and", "while False and"),
+            Change(Frontier, "_make_safe", "return not (self._unsafe or self._unread)", "return not self._unread"),
+        ),
+        "nfs3",
         400,
+        FREEZE,
+    ),
+    Mutant(
+        "batches are removed without a heartbeat",
+        "7",
+        (Change(Frontier, "_drop", "if not self._is_sure():", "if False:"),),
+        "nfs3",
+        400,
+        FREEZE,
     ),
     Mutant(
         "a sync that failed is forgotten",
         "7",
         (Change(Files, "sync", "self.failed_syncs += 1", "pass"),),
         "local",
-        400,
+        200,
+        ("faults", "power_cut"),
     ),
-    Mutant("no fresh listings", "mounts", (Change(Files, "freshen", "name = self._new_name()", "return True"),), "sshfs", 100),
+    Mutant("no fresh listings", "mounts", (Change(Files, "freshen", "name = self._new_name()", "return True"),), "sshfs", 40),
     Mutant(
         "the end from one look",
         "the end",
         (
-            Change(Shards, "all_is_done", "self._before_end = now\n        return False", "self._before_end = now"),
-            Change(Shards, "all_is_done", "if before is None or", "if False and (before is None) or False and"),
+            Change(Shards, "all_is_done", "before is None or before.keys() != now.keys()", "False"),
+            Change(Shards, "all_is_done", "any(before[id].mark != now[id].mark for id in now)", "False"),
             Change(Shards, "all_is_done", "now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL)", "True"),
         ),
         None,
-        100,
+        40,
     ),
     Mutant(
         "the end although a shard has no owner",
         "the end",
         (Change(Shards, "_all_owned", "return ", "return True or "),),
         None,
-        200,
+        100,
+        KILL,
     ),
 )
 
@@ -193,7 +228,7 @@ def find(mutant: Mutant, most: int | None = None) -> tuple[int, Scenario, Result
     """Return how many seeds it took to find a mutant, and the last of them; None if it was not found."""
     with applied(mutant):
         for count in range(1, (most or mutant.within) + 1):
-            scenario = Scenario.of(count - 1, mutant.profile)
+            scenario = Scenario.of(count - 1, mutant.profile, mutant.only)
             result = simulate(scenario)
             if result.error:
                 return count, scenario, result

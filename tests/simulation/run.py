@@ -38,8 +38,8 @@ class Scenario:
     troubles: tuple[trouble.Trouble, ...]
 
     @classmethod
-    def of(cls, seed: int, profile: str | None = None) -> Scenario:
-        """Draw a scenario."""
+    def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = ()) -> Scenario:
+        """Draw a scenario; with `only` these kinds of trouble."""
         random = Random(seed)
         names = [*PROFILES]
         return cls(
@@ -49,7 +49,7 @@ class Scenario:
             random.choice([1, 1, 2]),
             random.choice([15, 40, 60]),
             random.choice([3, 5, 8]),
-            tuple(trouble.draw(random, SECONDS, TROUBLES)),
+            tuple(trouble.draw(random, SECONDS, TROUBLES, only)),
         )
 
 
@@ -162,11 +162,13 @@ def report(scenario: Scenario, result: Result, small: Scenario) -> str:
     )
 
 
-def many(seeds: Iterable[int], profile: str | None, is_quick: bool = False) -> tuple[int, Counter[str]]:
+def many(
+    seeds: Iterable[int], profile: str | None, is_quick: bool = False, only: tuple[str, ...] = ()
+) -> tuple[int, Counter[str]]:
     """Run many numbers; return how many failed, and how many there were of each profile."""
     failed, counts = 0, Counter[str]()
     for seed in seeds:
-        scenario = Scenario.of(seed, profile)
+        scenario = Scenario.of(seed, profile, only)
         counts[scenario.profile] += 1
         result = simulate(scenario)
         if result.error:
@@ -182,6 +184,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--profile", choices=[*PROFILES])
+    parser.add_argument("--only", default="", help="kinds of trouble, with commas")
     parser.add_argument("--troubles", help="numbers of those that happen, or none")
     parser.add_argument("--quick", action="store_true", help="do not shrink failures")
     parser.add_argument("--digest", action="store_true", help="print what the log of each seed comes to")
@@ -197,7 +200,7 @@ def main() -> int:
             result = simulate(Scenario.of(seed, options.profile))
             print(seed, result.lines, result.digest, result.error or "")
         return 0
-    failed, counts = many(range(options.first, options.first + options.seeds), options.profile, options.quick)
+    failed, counts = many(range(options.first, options.first + options.seeds), options.profile, options.quick, _kinds(options.only))
     seconds = time.process_time() - began
     profiles = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(
@@ -207,8 +210,12 @@ def main() -> int:
     return int(failed > 0)
 
 
+def _kinds(names: str) -> tuple[str, ...]:
+    return tuple(filter(None, names.split(",")))
+
+
 def _one(options: argparse.Namespace) -> int:
-    scenario = Scenario.of(options.seed, options.profile)
+    scenario = Scenario.of(options.seed, options.profile, _kinds(options.only))
     if options.troubles:
         kept = [] if options.troubles == "none" else [int(number) for number in options.troubles.split(",")]
         scenario = replace(scenario, troubles=tuple(scenario.troubles[number] for number in kept))

@@ -180,12 +180,12 @@ KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
 WEIGHTS = {"kill_worker": 4, "kill_machine": 4, "freeze": 4, "faults": 3, "power_cut": 3, "remove_folder": 0.5}
 
 
-def draw(random: Random, seconds: float, most: int) -> list[Trouble]:
-    """Draw what will happen within so many seconds."""
-    kinds = [*KINDS]
+def draw(random: Random, seconds: float, most: int, only: tuple[str, ...] = ()) -> list[Trouble]:
+    """Draw what will happen within so many seconds; `only` what is named, if anything is."""
+    kinds = [*(only or KINDS)]
     weights = [WEIGHTS.get(kind, 1) for kind in kinds]
     troubles = [
         Trouble(random.uniform(0.5, seconds), random.choices(kinds, weights)[0], random.random(), random.uniform(1, 8))
-        for _ in range(random.randrange(most + 1))
+        for _ in range(random.randrange(bool(only), most + 1))
     ]
     return sorted(troubles, key=lambda trouble: trouble.when)
