@@ -43,13 +43,13 @@ test: $(READY) ## run the tests; ARGS="tests/unit/web/test_urls.py -x" goes to p
 
 # pyenv shows one of its Pythons at a time; with their own folders in front all of them are seen.
 PYTHONS ?= 3.11 3.12 3.13 3.14
-UNIT    := tests/shape/test_imports.py tests/unit
+UNIT    := tests/shape/test_imports.py tests/unit tests/simulation/test_determinism.py
 pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
 	@export PATH="$$(printf %s: "$$HOME"/.pyenv/versions/*/bin)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
 		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
 		echo "Python $$python: $$found" && \
 		$(BIN)/uv venv -q --clear --python "$$found" .pythons/$$python && \
-		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit && \
+		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit --group simulation && \
 		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT) $(ARGS) || exit; done
 
 fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest

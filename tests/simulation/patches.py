@@ -17,6 +17,7 @@ from crawler.crawl import start, whole
 from crawler.crawl.logs import log
 from crawler.crawl.worker import heartbeat, upkeep
 from crawler.fleet import control, members, shards
+from crawler.frontier import batches
 from crawler.store import directories, lock, mount, store, sync, writer
 from crawler.store.writer import StoreWriter
 from simulation.mount import Profile
@@ -55,6 +56,11 @@ class Tokens:
     def token_hex(self, size: int = 4) -> str:
         self._count += 1
         return f"{self._count:0{2 * size}x}"
+
+    def randrange(self, most: int) -> int:
+        """In place of `SystemRandom`, where nobody passes random numbers in."""
+        self._count += 1
+        return self._count % most
 
 
 class NoLock:
@@ -139,6 +145,7 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
         *((module, "time", clock) for module in (mount, store, writer, whole, members)),
         *((module, "secrets", tokens) for module in (mount, writer, lock)),
         *((module, "LocalLock", locks) for module in (shards, members, whole, control)),
+        (batches.RANDOM, "randrange", tokens.randrange),
         (sync, "SYNC", system.syncfs),
         (sync, "_kind", lambda root: profile.kind),
         (StoreWriter, "alone", alone),

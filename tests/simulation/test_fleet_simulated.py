@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from simulation.mount import PROFILES
-from simulation.mutants import MUTANTS, Mutant, find, row
+from simulation.mutants import MUTANTS, Mutant, applied, find, row
 from simulation.run import Scenario, command, many, report, shrink, simulate
 
-TESTS = Path(__file__).parents[1]
 SEEDS, PART = 200, 20
 # Each of these has failed once; what was wrong is in CHANGELOG.md or in the comment.
-FOUND: list[tuple[int, str]] = []
+FOUND = [
+    (20, "local"),  # the one descriptor for syncfs had become stale, and every later sync failed
+]
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
@@ -43,8 +37,6 @@ def test_a_failure_is_shrunk_and_says_how_to_replay_it() -> None:
     found = find(mutant)
     assert found is not None
     _, scenario, result = found
-    from simulation.mutants import applied
-
     with applied(mutant):
         small = shrink(scenario, 2)
         text = report(scenario, result, small)
@@ -52,31 +44,3 @@ def test_a_failure_is_shrunk_and_says_how_to_replay_it() -> None:
     assert len(small.troubles) <= len(scenario.troubles)
     assert "neither done nor handed over" in text
     assert command(scenario) == f'make simulate SEED={scenario.seed} ARGS="--profile {scenario.profile}"'
-
-
-def digests(python: str, hash_seed: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "PYTHONHASHSEED": hash_seed}
-    command = [python, "-m", "simulation.run", "--seeds", "5", "--digest"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def test_the_same_number_gives_the_same_log_whatever_python_hashes() -> None:
-    first, second = digests(sys.executable, "1"), digests(sys.executable, "2")
-    assert first == second
-    assert len(first.splitlines()) == len(PROFILES)
-
-
-def other_pythons() -> list[str]:
-    folders = [*(TESTS.parent / ".pythons").glob("*/bin/python")]
-    return [str(path) for path in folders if shutil.which(str(path))]
-
-
-def test_the_same_number_gives_the_same_log_on_another_python() -> None:
-    able = [python for python in other_pythons() if _can_simulate(python)]
-    if not able:
-        pytest.skip("no other Python has what the simulation needs; `make pythons` sets some up in .pythons/")
-    assert digests(able[0], "3") == digests(sys.executable, "1")
-
-
-def _can_simulate(python: str) -> bool:
-    return subprocess.run([python, "-c", "import greenlet, crawler"], capture_output=True, check=False).returncode == 0
