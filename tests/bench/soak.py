@@ -168,7 +168,9 @@ def draw(path: Path, samples: list[Sample]) -> None:
 
         return show
 
-    plot.draw(path, [panel("memory", 1 << 20), panel("descriptors"), panel("workers"), panel("frontier"), panel("pages")])
+    plot.draw(
+        path, [panel("memory", 1 << 20), panel("descriptors"), panel("workers"), panel("frontier"), panel("pages")]
+    )
 
 
 def main() -> int:
@@ -190,7 +192,8 @@ def main() -> int:
     most = {name: max(getattr(it, name) for it in late) for name in ("memory", "descriptors", "workers", "frontier")}
     events = sum(bool(it.event) for it in soak.samples)
     print(
-        f"{soak.samples[-1].pages:,} pages asked, {events} faults; in the second half at most {most['memory'] >> 20} MB, "
+        f"{soak.samples[-1].pages:,} pages asked, {events} faults; "
+        f"in the second half at most {most['memory'] >> 20} MB, "
         f"{most['descriptors']} descriptors, {most['workers']} names in workers/, {most['frontier']} in frontier/"
     )
     return 0

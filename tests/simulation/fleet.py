@@ -47,11 +47,11 @@ class Context:
     """Memory for a scoreboard that no other process shares."""
 
     @staticmethod
-    def RawValue(code: str, value: Any) -> Any:  # noqa: N802
+    def RawValue(code: str, value: Any) -> Any:
         return typecode_to_type[code](value)
 
     @staticmethod
-    def RawArray(code: str, size: int) -> Any:  # noqa: N802
+    def RawArray(code: str, size: int) -> Any:
         return ((ctypes.c_char if code == "c" else typecode_to_type[code]) * size)()
 
 

@@ -1,4 +1,6 @@
-"""Each invariant of manual/design.md broken on purpose, by a small change of the source: a check that cannot fail is none.
+"""Each invariant of manual/design.md broken on purpose, by a small change of the source.
+
+A check that cannot fail is none.
 
 PYTHONPATH=tests python -m simulation.mutants prints which seed finds each.
 """
@@ -82,7 +84,14 @@ MUTANTS = (
     Mutant(
         "what is retried leaves the frontier",
         "2",
-        (Change(Flush, "retry_later", "self._frontier.hand_over([task])", "self._frontier.table.mark_done([task], kept=False)"),),
+        (
+            Change(
+                Flush,
+                "retry_later",
+                "self._frontier.hand_over([task])",
+                "self._frontier.table.mark_done([task], kept=False)",
+            ),
+        ),
         within=10,
     ),
     Mutant(
@@ -174,7 +183,13 @@ MUTANTS = (
         200,
         ("faults", "power_cut"),
     ),
-    Mutant("no fresh listings", "mounts", (Change(Files, "freshen", "name = self._new_name()", "return True"),), "sshfs", 40),
+    Mutant(
+        "no fresh listings",
+        "mounts",
+        (Change(Files, "freshen", "name = self._new_name()", "return True"),),
+        "sshfs",
+        40,
+    ),
     Mutant(
         "the end from one look",
         "the end",

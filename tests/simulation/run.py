@@ -80,12 +80,18 @@ def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: No
         system._mounts = fleet.mounts
         try:
             _crawl(world, fleet, scenario)
-        except (Exception, AssertionError) as found:
+        except Exception as found:  # noqa: BLE001 - whatever the program does is a finding
             error = found
         finally:
             world.close()
     return Result(
-        error, tuple(world.events), world.digest, world.lines, world.steps, sum(system.counts.values()), world.now - 1000
+        error,
+        tuple(world.events),
+        world.digest,
+        world.lines,
+        world.steps,
+        sum(system.counts.values()),
+        world.now - 1000,
     )
 
 
@@ -115,7 +121,9 @@ def _let_end(world: World, fleet: Fleet) -> None:
         world.wait(world.now + 20)  # somebody comes and starts it again
         if not fleet.running:
             fleet.start(fleet.operator, 1)
-    raise AssertionError(f"the crawl does not end: {[run.ended for run in fleet.runs]}, missing {fleet.checks.missing()[:3]}")
+    raise AssertionError(
+        f"the crawl does not end: {[run.ended for run in fleet.runs]}, missing {fleet.checks.missing()[:3]}"
+    )
 
 
 def shrink(scenario: Scenario, tries: int = 40) -> Scenario:
@@ -200,7 +208,9 @@ def main() -> int:
             result = simulate(Scenario.of(seed, options.profile))
             print(seed, result.lines, result.digest, result.error or "")
         return 0
-    failed, counts = many(range(options.first, options.first + options.seeds), options.profile, options.quick, _kinds(options.only))
+    failed, counts = many(
+        range(options.first, options.first + options.seeds), options.profile, options.quick, _kinds(options.only)
+    )
     seconds = time.process_time() - began
     profiles = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(
@@ -224,7 +234,10 @@ def _one(options: argparse.Namespace) -> int:
             scenario = replace(scenario, **{name: getattr(options, name)})
     result = simulate(scenario, print if options.verbose else lambda line: None)
     print("\n".join(result.events) if not options.verbose else "")
-    print(f"{result.lines} events, {result.steps} steps, {result.operations} operations, {result.seconds:.0f} s; {result.digest}")
+    print(
+        f"{result.lines} events, {result.steps} steps, {result.operations} operations, {result.seconds:.0f} s; "
+        f"{result.digest}"
+    )
     print(f"{type(result.error).__name__}: {result.error}" if result.error else "all checks hold")
     if result.error and options.verbose:
         import traceback

@@ -1,4 +1,4 @@
-"""How a fleet grows: operations per page and per heartbeat, take-over and end, from the real classes on a simulated mount.
+"""How a fleet grows: operations per page and per heartbeat, take-over and end.
 
 Small fleets are simulated whole. What they cost per page, per heartbeat and per look is then added up for fleets of up
 to 10,000 workers, against what one mount carries: a coarser model, whose figures are in manual/capacity.md.
@@ -46,7 +46,11 @@ def measure(workers: int, profile: str = "nfs3", pages: int = 120) -> Cost:
     disk = Disk(lambda: world.now)
     system = System(world, disk, {})
     real = {"heartbeat": HEARTBEAT, "dead_after": DEAD_AFTER, "shards": 64, "delay": 0.1}
-    with patched(world, system, PROFILES[profile]), mock.patch.dict(fleets.SETTINGS, real), mock.patch.object(fleets, "SHARDS", 64):
+    with (
+        patched(world, system, PROFILES[profile]),
+        mock.patch.dict(fleets.SETTINGS, real),
+        mock.patch.object(fleets, "SHARDS", 64),
+    ):
         fleet = Fleet(world, disk, PROFILES[profile], pages, 40)
         system._mounts = fleet.mounts
         fleet.checks._shards = 64
@@ -98,14 +102,20 @@ def longest(workers: int, per_beat: float, carries: float) -> float:
 def main() -> int:
     """Print both tables."""
     costs = [measure(workers) for workers in SMALL]
-    print("| workers | operations | per page | heartbeats | taken over after | ended after |\n|---|---|---|---|---|---|")
+    print(
+        "| workers | operations | per page | heartbeats | taken over after | ended after |\n|---|---|---|---|---|---|"
+    )
     for it in costs:
         print(
             f"| {it.workers} | {it.operations:,} | {it.operations / it.pages:.1f} | {it.beats} | "
             f"{it.taken_over_after:.0f} s | {it.ended_after:.1f} s |"
         )
     per_beat = 5.0  # create, fsync, rename, unlink of the old name, and the listing's own request
-    print("\n| workers | heartbeats, operations/s | " + " | ".join(f"{name}: seconds between two" for name in CARRIES) + " |")
+    print(
+        "\n| workers | heartbeats, operations/s | "
+        + " | ".join(f"{name}: seconds between two" for name in CARRIES)
+        + " |"
+    )
     print("|---|---|" + "---|" * len(CARRIES))
     for workers in LARGE:
         row = " | ".join(f"{longest(workers, per_beat, carries):.1f}" for carries in CARRIES.values())

@@ -238,7 +238,9 @@ class System:
             mount = self._mount(path)
             return _stat(self._walk(mount, path))
         at = self._handle(dir_fd)
-        return _stat(at.node) if path == "." else self._call("stat", at.mount, lambda: self._of(at.mount, at.node, path))
+        return (
+            _stat(at.node) if path == "." else self._call("stat", at.mount, lambda: self._of(at.mount, at.node, path))
+        )
 
     def _of(self, mount: Mount, folder: Node, name: str) -> Any:
         return _stat(mount.look_up(folder, name))

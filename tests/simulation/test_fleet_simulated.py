@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from simulation.mutants import MUTANTS, Mutant, applied, find, row
 from simulation.run import Scenario, command, many, report, shrink, simulate
 

@@ -101,7 +101,9 @@ class World:
 
     # ---- threads
 
-    def thread(self, process: Process, call: Callable[[], Any], done: Callable[[Any, BaseException | None], object]) -> None:
+    def thread(
+        self, process: Process, call: Callable[[], Any], done: Callable[[Any, BaseException | None], object]
+    ) -> None:
         """Make a call that may block in a thread of a process; `done` gets its result or its error."""
 
         def run() -> None:
@@ -109,7 +111,7 @@ class World:
                 result = call()
             except (Killed, GreenletExit):
                 return
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - for who waits for it
                 done(None, error)
             else:
                 done(result, None)
