@@ -10,7 +10,7 @@
 
    Broken on purpose:  -DRECORD_FIRST  the record before the hand-over    -DNO_REWRITE  what is inherited stays as it is
    -DONE_LOOK  the end from one look    -DSTALE  a listing may miss what is new    -DNOT_ALL  not all inboxes were read
-   -DEAGER  tidying removes batches whose URLs are only known in memory
+   -DEAGER  tidying removes batches whose URLs are only known in memory    -DUNOWNED  the end although a shard has no owner
    To see that the end can be reached at all:  -DNEVER_OVER */
 #define W 2
 #ifndef U
@@ -171,7 +171,10 @@ proctype worker(byte me) {
          /* and what we conclude from those of the others */
          if :: ok ->
               k = 0; do :: k < W -> ok = ok && (marked[k] || idle[k]); k++ :: else -> break od;
-              ok = ok && own[0] != FREE && own[1] != FREE && !marked[own[0]] && !marked[own[1]]
+#ifndef UNOWNED
+              ok = ok && own[0] != FREE && own[1] != FREE && !marked[own[0]] && !marked[own[1]];
+#endif
+              k = 0
          :: else fi;
          if
          :: !ok -> looked[me] = 0; first_alive = 0; first_marks[0] = 0; first_marks[1] = 0; since[me * W] = 0; since[me * W + 1] = 0

@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "heartbeat": 0.5,
     "dead_after": 6.0,
 }
-START_AGAIN = 2.0  # seconds until somebody starts a machine again that could not start
+START_AGAIN = 2.0  # seconds until an operator gives a command again that could not be carried out
 
 
 class Context:
@@ -250,10 +250,19 @@ class Fleet:
     busy = 0
 
     def do(self, call: Callable[[], Any]) -> None:
-        """Let an operator do something, in a process of its own."""
+        """Let an operator do something, in a process of its own; again, if the store does not respond."""
         self.busy += 1
         process = Process(self.operator, self.new_name("o"))
-        self.world.thread(process, call, self._did)
+
+        def until_it_works() -> Any:
+            while True:
+                try:
+                    return call()
+                except StoreError as error:
+                    self.world.note(f"operator: {error}")
+                    self.world.pause(START_AGAIN)
+
+        self.world.thread(process, until_it_works, self._did)
 
     def _did(self, result: Any, error: BaseException | None) -> None:
         self.busy -= 1

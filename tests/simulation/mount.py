@@ -51,6 +51,7 @@ class Mount:
         self.world, self.machine, self.disk, self.profile = world, machine, disk, profile
         self.fault = 0.0  # how often an operation fails, before or after it is done
         self.away_until = self.hangs_until = 0.0
+        self.ambush: Callable[[str], bool] | None = None  # what happens before the next operation that it waits for
         self.generation = 0  # of the server, as far as handles are concerned
         self._listings: dict[int, tuple[float, list[str]]] = {}
         self._missing: dict[tuple[int, str], float] = {}
@@ -62,6 +63,9 @@ class Mount:
         """
         world, profile = self.world, self.profile
         world.pause(profile.latency * (0.5 + world.random.random()))
+        if self.ambush and self.ambush(what):
+            self.ambush = None
+            world.pause(0.0)
         while world.now < self.hangs_until:
             world.pause(self.hangs_until - world.now + 0.001)
         if world.now < self.away_until:

@@ -164,16 +164,16 @@ MUTANTS = (
             Change(Frontier, "_make_safe", "return not (self._unsafe or self._unread)", "return not self._unread"),
         ),
         "nfs3",
-        400,
-        FREEZE,
+        100,
+        ("freeze_before", "join", "kill_machine"),
     ),
     Mutant(
         "batches are removed without a heartbeat",
         "7",
         (Change(Frontier, "_drop", "if not self._is_sure():", "if False:"),),
         "nfs3",
-        400,
-        FREEZE,
+        100,
+        ("freeze_before", "join", "kill_machine"),
     ),
     Mutant(
         "a sync that failed is forgotten",
@@ -200,14 +200,6 @@ MUTANTS = (
         ),
         None,
         40,
-    ),
-    Mutant(
-        "the end although a shard has no owner",
-        "the end",
-        (Change(Shards, "_all_owned", "return ", "return True or "),),
-        None,
-        100,
-        KILL,
     ),
 )
 

@@ -25,6 +25,7 @@ from simulation.system import System
 from simulation.world import Process, World
 
 POLL = 0.1
+TIDY = 1.0  # a fifth of the real one, like all times here
 
 
 class Time:
@@ -152,6 +153,7 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
         (start, "ThreadPoolExecutor", Pool),
         (upkeep, "ROUND_INTERVAL", POLL),
         (upkeep, "END_INTERVAL", POLL),
+        (upkeep, "TIDY_INTERVAL", TIDY),
         (heartbeat, "POLL_INTERVAL", POLL),
     ]
     level = log.level

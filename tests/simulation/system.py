@@ -167,7 +167,8 @@ class System:
     def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         source, target = self._handle(src_dir_fd), self._handle(dst_dir_fd)
         mount = source.mount
-        self._call("rename", mount, lambda: self._rename(mount, source.node, old, target.node, new), errno.ENOENT)
+        what = "publish" if old.startswith(".") else "claim"
+        self._call(what, mount, lambda: self._rename(mount, source.node, old, target.node, new), errno.ENOENT)
 
     def _rename(self, mount: Mount, source: Node, old: str, target: Node, new: str) -> None:
         self._here(source)
@@ -182,7 +183,11 @@ class System:
 
     def unlink(self, name: str, *, dir_fd: int) -> None:
         at = self._handle(dir_fd)
-        self._call("unlink", at.mount, lambda: self._unlink(at.mount, at.node, name), errno.ENOENT)
+        what = "tidy" if name.startswith(".") else "drop" if self._is_frontier(at.node) else "unlink"
+        self._call(what, at.mount, lambda: self._unlink(at.mount, at.node, name), errno.ENOENT)
+
+    def _is_frontier(self, folder: Node) -> bool:
+        return folder.parent is not None and folder.parent is self._disk.root.entries.get("frontier")
 
     def _unlink(self, mount: Mount, folder: Node, name: str) -> None:
         if name not in folder.entries:

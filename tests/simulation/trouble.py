@@ -76,6 +76,37 @@ def freeze(fleet: Fleet, trouble: Trouble) -> None:
     machine.frozen_until = max(machine.frozen_until, fleet.world.now + 2 * trouble.seconds)
 
 
+def freeze_before(fleet: Fleet, trouble: Trouble) -> None:
+    """A machine is suspended just before it removes, renames or lists something, and finishes that when it resumes."""
+    mount, what = _mount(fleet, trouble), OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)]
+
+    def ambush(operation: str) -> bool:
+        if operation != what:
+            return False
+        fleet.checks.disturbed += 1
+        fleet.world.note(f"freeze before {operation}")
+        mount.machine.frozen_until = fleet.world.now + 2 * trouble.seconds
+        return True
+
+    mount.ambush = ambush
+
+
+def kill_before(fleet: Fleet, trouble: Trouble) -> None:
+    """A process is killed just before it removes, renames or lists something."""
+    mount, what = _mount(fleet, trouble), OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)]
+
+    def ambush(operation: str) -> bool:
+        process = fleet.world.current
+        if operation != what or process is None or process.name[0] != "w":
+            return False
+        fleet.checks.disturbed += 1
+        fleet.world.note(f"kill before {operation}")
+        process.is_dead = True
+        return True
+
+    mount.ambush = ambush
+
+
 def cut_off(fleet: Fleet, trouble: Trouble) -> None:
     """A machine has no mount for a while."""
     fleet.checks.disturbed += 1
@@ -172,12 +203,22 @@ def remove_folder(fleet: Fleet, trouble: Trouble) -> None:
     fleet.disk.remove(f"frontier/{int(trouble.dice * SHARDS):03d}")
 
 
+OPERATIONS = ("drop", "drop", "publish", "claim", "listdir", "fsync", "unlink")  # "drop" is of a batch
 KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
     **{call.__name__: call for call in (kill_worker, kill_machine, freeze, cut_off, hang, server_restarts, faults)},
     **{call.__name__: call for call in (disk_full, power_cut, clock_jumps, join, stop, pause, add_seed)},
-    **{call.__name__: call for call in (retry_failures, remove_folder)},
+    **{call.__name__: call for call in (retry_failures, remove_folder, freeze_before, kill_before)},
 }
-WEIGHTS = {"kill_worker": 4, "kill_machine": 4, "freeze": 4, "faults": 3, "power_cut": 3, "remove_folder": 0.5}
+WEIGHTS = {
+    "kill_worker": 2,
+    "kill_machine": 3,
+    "freeze": 3,
+    "freeze_before": 4,
+    "kill_before": 4,
+    "faults": 3,
+    "power_cut": 3,
+    "remove_folder": 0.5,
+}
 
 
 def draw(random: Random, seconds: float, most: int, only: tuple[str, ...] = ()) -> list[Trouble]:
