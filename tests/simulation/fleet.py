@@ -249,20 +249,26 @@ class Fleet:
 
     busy = 0
 
-    def do(self, call: Callable[[], Any]) -> None:
+    def do(self, *calls: Callable[[], Any], gap: float = 0.0) -> None:
         """Let an operator do something, in a process of its own; again, if the store does not respond."""
         self.busy += 1
         process = Process(self.operator, self.new_name("o"))
 
-        def until_it_works() -> Any:
-            while True:
-                try:
-                    return call()
-                except StoreError as error:
-                    self.world.note(f"operator: {error}")
-                    self.world.pause(START_AGAIN)
+        def work() -> Any:
+            for call in calls:
+                result = self._until_it_works(call)
+                self.world.pause(gap)
+            return result
 
-        self.world.thread(process, until_it_works, self._did)
+        self.world.thread(process, work, self._did)
+
+    def _until_it_works(self, call: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return call()
+            except StoreError as error:
+                self.world.note(f"operator: {error}")
+                self.world.pause(START_AGAIN)
 
     def _did(self, result: Any, error: BaseException | None) -> None:
         self.busy -= 1

@@ -17,7 +17,7 @@ from crawler.crawl import start, whole
 from crawler.crawl.logs import log
 from crawler.crawl.worker import heartbeat, upkeep
 from crawler.fleet import control, members, shards
-from crawler.frontier import batches
+from crawler.frontier import batches, frontier
 from crawler.store import directories, lock, mount, store, sync, writer
 from crawler.store.writer import StoreWriter
 from simulation.mount import Profile
@@ -152,6 +152,7 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
         (StoreWriter, "alone", alone),
         (start, "ThreadPoolExecutor", Pool),
         (upkeep, "ROUND_INTERVAL", POLL),
+        (frontier, "MAX_SMALL", 2),  # so that a small crawl merges batches too
         (upkeep, "END_INTERVAL", POLL),
         (upkeep, "TIDY_INTERVAL", TIDY),
         (heartbeat, "POLL_INTERVAL", POLL),

@@ -44,7 +44,9 @@ def _run(fleet: Fleet, trouble: Trouble) -> Run | None:
 
 
 def _mount(fleet: Fleet, trouble: Trouble) -> Mount:
-    return trouble.pick([*fleet.mounts.values()])  # type: ignore[return-value]
+    """One that a run uses, if there is one."""
+    used = [fleet.mounts[name] for name in dict.fromkeys(run.machine.name for run in fleet.running)]
+    return trouble.pick(used or [*fleet.mounts.values()])  # type: ignore[return-value]
 
 
 def _machine(fleet: Fleet, trouble: Trouble) -> Machine:
@@ -77,7 +79,7 @@ def freeze(fleet: Fleet, trouble: Trouble) -> None:
 
 
 def freeze_before(fleet: Fleet, trouble: Trouble) -> None:
-    """A machine is suspended just before it removes, renames or lists something, and finishes that when it resumes."""
+    """A machine is suspended just before an operation, and finishes that when others may have taken over."""
     mount, what = _mount(fleet, trouble), OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)]
 
     def ambush(operation: str) -> bool:
@@ -85,7 +87,7 @@ def freeze_before(fleet: Fleet, trouble: Trouble) -> None:
             return False
         fleet.checks.disturbed += 1
         fleet.world.note(f"freeze before {operation}")
-        mount.machine.frozen_until = fleet.world.now + 2 * trouble.seconds
+        mount.machine.frozen_until = fleet.world.now + 5.5 + trouble.seconds
         return True
 
     mount.ambush = ambush
@@ -175,8 +177,7 @@ def stop(fleet: Fleet, trouble: Trouble) -> None:
 
 def pause(fleet: Fleet, trouble: Trouble) -> None:
     """`crawler pause`, and later `crawler resume`."""
-    fleet.do(lambda: control.pause(fleet.open()))
-    later(fleet, trouble.seconds, lambda: fleet.do(lambda: control.resume(fleet.open())))
+    fleet.do(lambda: control.pause(fleet.open()), lambda: control.resume(fleet.open()), gap=trouble.seconds)
 
 
 def add_seed(fleet: Fleet, trouble: Trouble) -> None:
