@@ -36,6 +36,7 @@ class Scenario:
     pages: int
     hosts: int
     troubles: tuple[trouble.Trouble, ...]
+    only: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = ()) -> Scenario:
@@ -50,6 +51,7 @@ class Scenario:
             random.choice([15, 40, 60]),
             random.choice([3, 5, 8]),
             tuple(trouble.draw(random, SECONDS, TROUBLES, only)),
+            only,
         )
 
 
@@ -148,9 +150,9 @@ def _without(troubles: tuple[trouble.Trouble, ...], number: int) -> tuple[troubl
 
 def command(scenario: Scenario) -> str:
     """The command that replays a scenario."""
-    drawn = Scenario.of(scenario.seed, scenario.profile)
+    drawn = Scenario.of(scenario.seed, scenario.profile, scenario.only)
     kept = [str(drawn.troubles.index(it)) for it in scenario.troubles]
-    args = [f"--profile {scenario.profile}"]
+    args = [f"--profile {scenario.profile}", *([f"--only {','.join(scenario.only)}"] if scenario.only else [])]
     args += [f"--troubles {','.join(kept) or 'none'}"] if len(kept) < len(drawn.troubles) else []
     for name in ("machines", "workers", "pages"):
         if getattr(scenario, name) != getattr(drawn, name):
