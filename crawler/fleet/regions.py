@@ -21,7 +21,7 @@ class Regions:
 
     def __init__(self, settings: Settings) -> None:
         self.names = regions_of(settings.region_rules)
-        self._takeover = settings.region_takeover
+        self._takeover, self._dead_after = settings.region_takeover, settings.dead_after
         self._by_region: dict[str, set[int]] = {name: set() for name in (ANYWHERE, *self.names)}
         for shard in range(settings.shards):
             self._by_region[region_of_shard(shard, settings.region_rules)].add(shard)
@@ -49,13 +49,14 @@ class Regions:
         since = self._absent_since.get(region)
         return since is not None and self._takeover is not None and now - since >= self._takeover
 
-    def absent(self) -> set[int]:
-        """Return the shards of regions that have no worker."""
-        return set().union(*(self._by_region[region] for region in self._absent_since))
+    def absent(self, now: float) -> set[int]:
+        """Return the shards of regions that have had no worker for `dead_after` seconds: others may just be starting."""
+        absent = [region for region, since in self._absent_since.items() if now - since >= self._dead_after]
+        return set().union(*(self._by_region[region] for region in absent))
 
-    def waiting(self) -> set[int]:
+    def waiting(self, now: float) -> set[int]:
         """Return those of them that wait for a worker of their region, as `region_takeover: null` says."""
-        return self.absent() if self._takeover is None else set()
+        return self.absent(now) if self._takeover is None else set()
 
 
 def region_of(id: str) -> str:

@@ -257,7 +257,8 @@ class Shards:
         without workers may be empty, or wait for one.
         """
         now = {heartbeat.id: heartbeat for heartbeat in self.watch.alive()}
-        if not self.all_idle() or not self.regions.absent().issuperset(self._unowned(set(now))):
+        absent = self.regions.absent(self._clock.monotonic())
+        if not self.all_idle() or not absent.issuperset(self._unowned(set(now))):
             self._before_end = None
             return False
         before = self._before_end
@@ -267,7 +268,7 @@ class Shards:
         if not all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now):
             return False
         left = [shard for shard in self._unowned(set(now)) if not self._is_empty(shard)]
-        if not self.regions.waiting().issuperset(left):
+        if not self.regions.waiting(self._clock.monotonic()).issuperset(left):
             return False  # until others take the place of the region's machines
         self._proof = {id: heartbeat.mark for id, heartbeat in now.items()} | ({"": LATER} if left else {})
         return True
