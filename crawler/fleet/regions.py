@@ -50,7 +50,7 @@ class Regions:
         return since is not None and self._takeover is not None and now - since >= self._takeover
 
     def absent(self, now: float) -> set[int]:
-        """Return the shards of regions that have had no worker for `dead_after` seconds: others may just be starting."""
+        """Return the shards of regions without a worker for `dead_after` seconds: one may just be starting."""
         absent = [region for region, since in self._absent_since.items() if now - since >= self._dead_after]
         return set().union(*(self._by_region[region] for region in absent))
 

@@ -7,6 +7,7 @@ of another machine is read: a worker is dead when we have watched for `dead_afte
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
@@ -17,7 +18,7 @@ from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.regions import ANYWHERE, Regions
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
-from crawler.store.mount import Files
+from crawler.store.mount import Files, Run
 from crawler.store.records import to_json
 from crawler.store.store import WHOLE, shard_name
 from crawler.terminal import many
@@ -38,11 +39,13 @@ class Shards:
         starting: int = 1,
         clock: Clock = SYSTEM,
         random: Random = RANDOM,
+        run: Run = map,
     ) -> None:
+        """`run` calls a function for each item, several at a time where each call has latency."""
         self.files = files
         self.me = files.me
         self.count = settings.shards
-        self._clock, self._random = clock, random
+        self._clock, self._random, self._run = clock, random, run
         self.dead_after = settings.dead_after
         self.starting = starting  # workers that start together: otherwise the first would take everything
         self.regions = Regions(settings)
@@ -150,22 +153,31 @@ class Shards:
         return each + (alive.index(self.me) < more)
 
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
+        """Claim so many shards that are free or whose owner is dead, and tell of each whether it was inherited."""
         gained: dict[int, bool] = {}
         # In random order, so that workers that start together seldom collide.
-        for shard in self._random.sample(sorted(owners), len(owners)):
-            if len(gained) >= wanted:
-                break
-            names = owners[shard]
-            owner = next((name for name in names if name == FREE or self._is_dead(name)), None)
-            if owner and len(names) == 1 and self.claim(shard, owner):
-                gained[shard] = owner != FREE
-                owners[shard] = {self.me}
+        rest = self._random.sample(sorted(owners), len(owners))
+        while rest and len(gained) < wanted:
+            tried, rest = rest[: wanted - len(gained)], rest[wanted - len(gained) :]
+            found = [(shard, owner) for shard in tried if (owner := self._leaving(owners[shard]))]
+            for (shard, owner), is_ours in zip(found, self._run(lambda it: self.claim(*it), found), strict=True):
+                if is_ours:
+                    gained[shard] = owner != FREE
+                    owners[shard] = {self.me}
         return gained
+
+    def _leaving(self, names: set[str]) -> str | None:
+        """Return the owner from whom a shard may be claimed: FREE, or a dead worker."""
+        return next((name for name in names if len(names) == 1 and (name == FREE or self._is_dead(name))), None)
 
     def claim(self, shard: int, owner: str = FREE) -> bool:
         """Claim a free or a dead worker's shard; True for exactly one worker."""
         number = shard_name(shard)
         return self.files.claim(f"shards/{number}@{owner}", f"shards/{number}@{self.me}")
+
+    def release_all(self, shards: Collection[int]) -> None:
+        """Release shards, several at a time where each call has latency."""
+        list(self._run(self.release, shards))
 
     def release(self, shard: int) -> None:
         """Release a shard; it does no harm if another worker has it already."""
