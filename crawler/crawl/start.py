@@ -17,7 +17,7 @@ from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox, in_parts
-from crawler.frontier.scope import Scope, bars
+from crawler.frontier.scope import SEED_PRIORITY, Scope, bars, seed_tasks
 from crawler.frontier.task import Task
 from crawler.settings.settings import LIVE, Settings, check_together, contradictions, show_safely
 from crawler.store import kept, origin
@@ -82,7 +82,7 @@ def _warn_of_private(store: Store, trust: Trust, show: rehydrate.Show) -> None:
         )
 
 
-def add(store: StoreWriter, seeds: Sequence[str]) -> str:
+def add(store: StoreWriter, seeds: Sequence[str], priority: int | None = None) -> str:
     """Add URLs to a crawl that may be running, and return a sentence about the result.
 
     They are stored and handed over before we look which machines run. Machines that are just about to exit may leave
@@ -93,7 +93,7 @@ def add(store: StoreWriter, seeds: Sequence[str]) -> str:
     normalized = _normalized(seeds, settings)
     few = normalized if len(normalized) <= MAX_LOOKUPS else []
     done = sum(store.record(task.name) is not None or store.failure(task.name) is not None for task in few)
-    added = _add(store, settings, normalized)
+    added = _add(store, settings, normalized, priority)
     said = f"{many(added, 'URL')} added" if added else "nothing new: the same URLs were added before"
     known = f" ({done:,} of them already done)" if done and added else ""
     notes = "".join(f"{note}; " for note in (_excluded(seeds, settings), _private(normalized)) if note)
@@ -200,7 +200,7 @@ def _check_agreement(root: Path, settings: Settings, given: dict[str, Any], wher
         )
 
 
-def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task]) -> int:
+def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task], priority: int | None = None) -> int:
     """Store the seeds, hand them over, and return how many are new.
 
     They are stored first, with a mark: a later run that finds the mark (this one was killed) hands them over again.
@@ -209,6 +209,7 @@ def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task]) -> int:
     known = set(store.files.names("seeds"))
     for part in in_parts(seeds, 20_000):
         name = urls.key("\n".join(task.name for task in part))  # the same command again adds nothing
+        name += "" if priority is None else f"{SEED_PRIORITY}{priority}"
         if name not in known:
             store.add_seeds((task.name for task in part), name + NOT_HANDED_OVER)
             added += len(part)
@@ -222,5 +223,5 @@ def _hand_over(store: StoreWriter, settings: Settings) -> None:
         outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)), pool.map)
         known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
         for name, marked in store.seeds(known):
-            outbox.send(map(Task.named, marked))
+            outbox.send(seed_tasks(name, marked, settings))
             store.seeds_are_handed_over(name)

@@ -21,6 +21,7 @@ from crawler.settings.values import (
     Check,
     by,
     by_pattern,
+    by_regex,
     choice,
     duration,
     line,
@@ -54,9 +55,9 @@ class Settings:
 
     # What to crawl
     scope: str = setting(
-        "any",
+        "host",
         choice("page", "prefix", "host", "domain", "any"),
-        "how far from the seeds links are followed",
+        "how far from the seeds links are followed: `any` is the whole web",
     )
     depth: int | None = setting(None, optional(whole(0)), "most links between a seed and a page; null: no limit")
     include: tuple[str, ...] = setting(
@@ -104,6 +105,15 @@ class Settings:
     nofollow: bool = setting(False, yes_no, "do not follow links marked rel=nofollow")
     links_in: str | None = setting(
         None, optional(selector), "CSS selector: only links in the elements that it selects count; null: all links"
+    )
+    follow_match: tuple[str, ...] = setting(
+        (), several(regex), "patterns: only links whose href, as it is written in the page, matches one of them count"
+    )
+    priorities: Mapping[str, int] = setting(
+        {},
+        by_regex(whole(0, 10)),
+        "priority by URL pattern (`/news/: 9`), from 0 to 10; the first match counts, and without one it is 5",
+        live=True,
     )
     sitemaps: bool = setting(True, yes_no, "read the sitemaps listed in robots.txt")
     traps: tuple[str, ...] = setting(
