@@ -282,11 +282,11 @@ def check_together(settings: Settings, trust: Trust | None = None) -> None:
         )
 
 
-def pair(given: str) -> tuple[str, Any]:
+def pair(given: str, where: str = "--set") -> tuple[str, Any]:
     """Return KEY and VALUE of a --set argument; the value is YAML."""
     name, equals, value = given.partition("=")
     if not equals:
-        raise UsageError(f"--set {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
+        raise UsageError(f"{where} {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
     if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
         return name.strip(), value
     try:
@@ -314,6 +314,21 @@ def render(settings: Settings) -> str:
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)
+
+
+def as_pair(name: str, value: Any) -> str:
+    """Return KEY=VALUE as `pair` reads it."""
+    if isinstance(value, str | tuple | Mapping):
+        plain = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+        flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
+        return f"{name}={flow.removesuffix(chr(10)).removesuffix('...').strip()}"
+    return f"{name}={show(value)}"
+
+
+def differing(one: Settings, other: Settings) -> list[str]:
+    """Return the names of the settings that differ; the order of mappings matters too: the first match counts."""
+    names = [item.name for item in fields(Settings)]
+    return [name for name in names if repr(getattr(one, name)) != repr(getattr(other, name))]
 
 
 def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:

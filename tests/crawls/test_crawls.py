@@ -346,7 +346,7 @@ def test_only_links_that_match_as_they_are_written_are_followed_and_recorded(tmp
 @pytest.mark.parametrize("order", ["bfs", "dfs"])
 def test_urls_that_a_pattern_gives_a_higher_priority_are_requested_first(tmp_path: Path, order: str) -> None:
     pages = ["/last", "/a", "/news/1", "/b", "/news/2", "/c"]
-    with world(Links({"/": pages, **dict.fromkeys(pages, [])}), tmp_path) as w:
+    with world(Links({"/": pages, **{page: [] for page in pages}}), tmp_path) as w:
         given = "priorities={/news/: 9, last: 0}"
         w.crawl("-s", given, "-s", "spread=host", "-j", "1", "-t", "1", "--no-robots", "-s", f"order={order}")
         asked = [name.removeprefix("a.example") for name in w.asked()]
