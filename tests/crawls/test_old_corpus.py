@@ -26,16 +26,8 @@ def quiet(_: str) -> None:
 
 
 def corpus(root: Path, web: Web, pages: int) -> list[str]:
-    """What the script had after so many pages, level by level; the last of them failed."""
-    waiting, done = list(web.seeds()), list[str]()
-    while len(done) < pages:
-        url = waiting.pop(0)
-        leaf = web.leaf(url)
-        assert leaf
-        host, _, path = url.removeprefix("http://").partition("/")
-        script.keep(root, url, web.reply(host, f"/{path}").body, list(leaf.links))
-        waiting += leaf.links
-        done.append(url)
+    """What the script had after so many pages; the last of them failed."""
+    done = script.half(root, web, pages)
     (root / "links" / script.place(done[-1])).unlink()
     (root / "htmls" / script.place(done[-1])).unlink()
     script.write(root, "errs", done[-1])

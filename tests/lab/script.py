@@ -7,6 +7,8 @@ from hashlib import sha224
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from crawler.commands.demo.web import Web
+
 
 def place(url: str) -> str:
     """`netloc/key` of a URL as the script spelled it."""
@@ -25,3 +27,17 @@ def keep(root: Path, url: str, html: str | bytes, links: list[str]) -> None:
     """A page and its links."""
     write(root, "htmls", url, html)
     write(root, "links", url, json.dumps(links))
+
+
+def half(root: Path, web: Web, pages: int) -> list[str]:
+    """What the script had after so many pages of a web, level by level; return their URLs."""
+    waiting, done = list(web.seeds()), list[str]()
+    while len(done) < pages:
+        url = waiting.pop(0)
+        leaf = web.leaf(url)
+        assert leaf
+        host, _, path = url.removeprefix("http://").partition("/")
+        keep(root, url, web.reply(host, f"/{path}").body, list(leaf.links))
+        waiting += leaf.links
+        done.append(url)
+    return done
