@@ -111,7 +111,7 @@ def _effect(store: StoreWriter, before: Settings, after: Settings, name: str, at
     if name == "priorities":
         parts.append(f"links that wait already get it by `crawler rehydrate {store.root}`")
     if name in REFUSED:
-        parts.append(f"`crawler retry {store.root} --reason {REFUSED[name]}` requests again what was refused before")
+        parts.append(f"`crawler retry {store.root} --reason {REFUSED[name]}` requests again what was left out for that")
     return "; ".join(parts)
 
 
