@@ -9,11 +9,11 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands.arguments import Add, check_root
-from crawler.crawl.reload import judge
+from crawler.crawl.reload import judge, shown
 from crawler.errors import UsageError
 from crawler.fleet import members
 from crawler.settings import settings as config
-from crawler.settings.settings import FIXED, LIVE, Settings, check_together, render, show_safely
+from crawler.settings.settings import FIXED, LIVE, Settings, check_together, render
 from crawler.store import kept
 from crawler.store.writer import StoreWriter, open_to_write
 from crawler.terminal import many, say
@@ -60,7 +60,7 @@ def changed(before: Settings, given: dict[str, Any]) -> Settings:
     for name in FIXED:
         if name in given and given[name] != getattr(before, name):
             raise UsageError(
-                f"{name} is {show_safely(getattr(before, name))} and cannot change once the store is made, because "
+                f"{name} is {shown(name, before)} and cannot change once the store is made, because "
                 f"{WHY_FIXED[name]}; a new store can have another"
             )
     after = replace(before, **given)
@@ -100,7 +100,7 @@ def _around(pattern: str, text: str) -> tuple[str, str, str]:
 
 def _effect(store: StoreWriter, before: Settings, after: Settings, name: str, at_work: int) -> str:
     """Return what became of a setting, and when it counts."""
-    old, new = (show_safely(getattr(settings, name)) for settings in (before, after))
+    old, new = (shown(name, settings) for settings in (before, after))
     if name not in config.differing(before, after):
         return f"{name} is {new} already"
     parts = [f"{name} {old} -> {new}", _when(store, name, at_work)]

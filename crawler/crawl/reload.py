@@ -108,7 +108,7 @@ def judge(settings: Settings, found: Settings) -> Verdict:
         raise UsageError(
             f"{NAME} is longer than {SETTINGS_BYTES >> 10}K, the limit while machines run; make it shorter"
         )
-    changed = [f"{name} {_show(name, settings)} -> {_show(name, edited)}" for name in differing(settings, edited)]
+    changed = [f"{name} {shown(name, settings)} -> {shown(name, edited)}" for name in differing(settings, edited)]
     applied = f"{NAME} was edited: {'; '.join(changed)}" if changed else ""
     return Verdict(edited, applied, _ignored(edited, found))
 
@@ -120,11 +120,12 @@ def _ignored(settings: Settings, found: Settings) -> str:
     later = [f"{name} cannot change while machines run" for name in names if name not in FIXED]
     if not names:
         return ""
-    here = ", ".join(f"{name} {_show(name, settings)}" for name in names)
+    here = ", ".join(f"{name} {shown(name, settings)}" for name in names)
     hint = "restart all machines, or undo the edit" if later else "undo the edit"
     return f"{NAME}: {', '.join([*fixed, *later])}; this machine still uses {here}; {hint}"
 
 
-def _show(name: str, settings: Settings) -> str:
-    shown = show_safely(getattr(settings, name))
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+def shown(name: str, settings: Settings) -> str:
+    """Return a setting's value for a message: without passwords, and not too long."""
+    text = show_safely(getattr(settings, name))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
