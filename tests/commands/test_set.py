@@ -72,7 +72,6 @@ def test_what_a_person_wrote_into_crawl_yaml_stays() -> None:
         (["follow_match=(?P<x>a)(?P=x)"], "back reference"),
         ([], "the following arguments are required: KEY=VALUE"),
         (["proxy=http://me:secret@x"], "proxy is not kept in the store"),
-        ([f"include=[{', '.join(['x' * 900] * 100)}]"], "make it shorter"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence_and_nothing_is_changed(root: Path, pairs: list[str], words: str) -> None:
