@@ -9,7 +9,7 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root
+from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency, restore_signals
 from crawler.crawl.start import add as add_seeds
@@ -22,6 +22,7 @@ from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
 from crawler.settings import settings as config
 from crawler.settings.regions import regions_of
+from crawler.settings.values import whole
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 from crawler.store.writer import StoreWriter, open_to_write
@@ -30,16 +31,26 @@ from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
 LIMIT_REACHED = "the time or page limit was reached with work left"
+SCOPES = {  # what `run` says about each
+    "page": "no links are followed",
+    "prefix": "links are followed below the folders of the seeds",
+    "host": "links are followed on the hosts of the seeds",
+    "domain": "links are followed on the domains of the seeds",
+    "any": "links are followed to all hosts of the web",
+}
 USUAL = {"depth", "delay", "scope", "include", "exclude", "max_pages", "user_agent"}  # the flags that --help explains
 
 
 def commands(add: Add) -> None:
     """`crawler run` and `crawler add`."""
     shared = "/mnt/shared/crawl"
-    example = f"crawler run {shared} https://example.org/ --scope host -d 3"
+    example = f"crawler run {shared} https://example.org/ -d 3"
     _run_flags(add("run", run_crawl, example))
     example = f"crawler add {shared} https://example.org/news/"
-    seeds.add_flags(add("add", run_add, example))
+    made = add("add", run_add, example)
+    seeds.add_flags(made)
+    help = "from 0 to 10: URLs of a host with a higher one are requested first [5]"
+    made.add_argument("--priority", type=flag(whole(0, 10)), metavar="N", help=help)
 
 
 def _run_flags(made: argparse.ArgumentParser) -> None:
@@ -107,6 +118,8 @@ def run_crawl(options: argparse.Namespace) -> int:
     try:
         settings = begin(options.store, given, urls, plan.id, log.warning, trust, options.accept_defaults)
         check_region(options.region, settings)
+        if not options.quiet:
+            say(_scope_line(options.store, settings.scope))
         if not config.has_contact(settings):
             log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
         if not settings.robots:
@@ -127,6 +140,12 @@ def check_region(given: str, settings: config.Settings) -> None:
     if given and given not in names:
         hint = did_you_mean(given, names, "crawl.yaml has no other" if names else "set regions in crawl.yaml first")
         raise UsageError(f"--region {given}: no host belongs to this region; {hint}")
+
+
+def _scope_line(root: Path, scope: str) -> str:
+    """Return which scope the crawl has, and the command that changes it."""
+    other = "any" if scope != "any" else "host"
+    return f"scope {scope}: {SCOPES[scope]}; `crawler set {root} scope={other}` changes that"
 
 
 def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, int, bool]:
@@ -211,5 +230,5 @@ def run_add(options: argparse.Namespace) -> int:
     urls = seeds.given_seeds(options)
     if not urls:
         raise UsageError("nothing to add; give URLs, or a file of them with -i")
-    say(add_seeds(open_to_write(options.store), urls))
+    say(add_seeds(open_to_write(options.store), urls, options.priority))
     return errors.OVER

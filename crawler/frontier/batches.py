@@ -30,7 +30,7 @@ LISTINGS = 3  # of a folder whose batches change while they are read
 RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 TASK_LINE = re.compile(
     r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)"  # depth, attempt, due, URL
-    r"(?:\t([0-9a-f,]*)\t(10|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
+    r"(?:\t([0-9a-f,]*)\t(10|2\d|30|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
 )
 
 Item = TypeVar("Item")

@@ -27,7 +27,8 @@ class Task(NamedTuple):
     attempt: int = 0
     due: float = 0.0
     via: str = ""  # the redirects in a row that led here, oldest first (see `extend`)
-    priority: int = PRIORITY  # from a sitemap, in tenths: sorts the URLs of a host at one depth
+    # From a sitemap, in tenths: sorts the URLs of a host at one depth. From the operator, plus GIVEN: sorts all of it.
+    priority: int = PRIORITY
     kind: str = PAGE
     # Of a sitemap: its level, if above 1. Of a robots task: `host~token`. Of a retry: the mark of the failure record,
     # after the role of what failed unless that is a page: `sitemap-2#mark`.

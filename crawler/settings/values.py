@@ -106,6 +106,17 @@ def by_pattern(check: Check) -> Check:
     return check_each
 
 
+def by_regex(check: Check) -> Check:
+    """A mapping from regular expressions to values."""
+
+    def check_each(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a mapping such as {/news/: 9}")
+        return {regex(pattern): check(item) for pattern, item in value.items()}
+
+    return check_each
+
+
 def share(value: Any) -> float:
     """A fraction: 0.1 or "10%"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value).strip())
