@@ -15,6 +15,7 @@ DOORS = {"store/mount.py", "store/directories.py", "store/sync.py"}
 # Modules that touch other files than the store's, and which.
 OTHERS = {
     "crawl/cpu.py": "/proc",
+    "crawl/handler.py": "the user's script",
     "crawl/machine.py": "/proc",
     "crawl/resources.py": "opens / to count free descriptors",
     "crawl/start.py": "makes the root, before there is a store",
