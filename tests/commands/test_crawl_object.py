@@ -318,3 +318,13 @@ def test_a_host_that_is_not_there_raises_at_once_and_the_store_counts(site: Worl
         found = store.page(spelled)
         assert found and found.url == "http://a.example/3"
     assert store.page("http://a.example/none") is None
+
+
+def test_the_example_of_the_manual_runs(site: World) -> None:
+    text = (Path(handler.__file__).parents[1] / "manual/python.md").read_text("utf-8")
+    example = text.split("```python\n")[1].split("```")[0]
+    more = f"max_pages=500, connect_to='::127.0.0.1:{site.port}', **{QUICK}"
+    path = site.folder / "example.py"
+    path.write_text(example.replace("https://example.org/", "http://a.example/").replace("max_pages=500", more))
+    out, _ = end(start(site, path))
+    assert len(out.splitlines()) == 32 and out.splitlines()[-1].startswith("0 31 0 ")
