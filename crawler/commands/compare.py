@@ -58,13 +58,12 @@ def commands(add: Add) -> None:
     made = add("compare", run, "crawler compare urls.txt --ways 1x1,4x1,4x16", store=False)
     made.usage = "crawler compare FILE|URL ... [FLAG ...]"
     seeds.add_flags(made)
-    help = f"PROCESSESxREQUESTS: so many processes, each with so many requests open (default {WAYS})"
+    help = f"processes x requests open in each ({WAYS})"
     made.add_argument("--ways", type=_ways, default=_ways(WAYS), metavar="LIST", help=help)
-    made.add_argument("-w", "--delay", metavar="SECONDS", help=f"{config.HELP['delay']} [1]")
-    made.add_argument("-U", "--user-agent", metavar="TEXT", help=config.HELP["user_agent"])
+    made.add_argument("-w", "--delay", metavar="SECONDS", help="seconds between requests to a host [1]")
     help = "any setting by name; repeatable"
     made.add_argument("-s", "--set", metavar="KEY=VALUE", action="append", default=[], help=help)
-    permissions.add_flags(made.add_argument_group(f"this machine; also {', '.join(permissions.NAMES)}"))
+    permissions.add_flags(made)
     made.add_argument("--json", action="store_true", help="the figures as JSON")
     made.add_argument("--plot", type=Path, metavar="FILE.svg", help="a picture of the times")
     made.add_argument("--keep", type=Path, metavar="DIR", help="keep the stores in this new folder")
@@ -117,9 +116,8 @@ def _given(options: argparse.Namespace) -> list[str]:
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the user gave."""
     given = dict(config.pair(item) for item in options.set)
-    for name in ("delay", "user_agent"):
-        if getattr(options, name) is not None:
-            given[name] = getattr(options, name)
+    if options.delay is not None:
+        given["delay"] = options.delay
     wrong = [name for name in ALONE if name in given]
     if wrong:
         raise UsageError(f"--set {wrong[0]}: compare requests the given URLs alone; `crawler run` follows links")

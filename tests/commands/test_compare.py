@@ -28,7 +28,7 @@ def site(tmp_path: Path) -> Iterator[World]:
 
 
 def compare(site: World, *args: str, code: int = 0) -> str:
-    flags = [*site.flags, "-w", "0.2", "-s", "max_per_address=null", "-U", "test/1 (+http://a.example/)"]
+    flags = [*site.flags, "-w", "0.2", "-s", "max_per_address=null", "-s", "user_agent=test/1 (+http://a.example/)"]
     return crawler("compare", *flags, *args, code=code)
 
 

@@ -89,7 +89,7 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
     with serve(web, ("127.0.0.1", 0), log=str(log), process=True) as server:
         say(
             f"A web of {many(web.hosts, 'host')} and {many(len(expected.pages), 'page')} runs on this computer. Two "
-            "machines crawl it into one folder;\nhalf-way one of them is killed, and the other goes on alone. "
+            "machines crawl it into one folder;\nhalf-way one of them is killed, and the other takes over. "
             "Then the folder is compared with the web, page by page."
         )
         command = ["run", str(store), *web.seeds(), "--scope", "any", "-j", str(workers), "-t", "32", "-w", "0.02"]
@@ -98,7 +98,10 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
         command += [item for name, value in settings.items() for item in ("-s", f"{name}={value}")]
         command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", AGENT]
         code, killed = crawl(Show(store, len(expected)), command, workers)
-    return _prove(expected, store, log, killed) if code == errors.OVER else code
+    if code != errors.OVER:
+        say(f"machine 2 has not finished; see {store}.machine-2.log")
+        return code
+    return _prove(expected, store, log, killed)
 
 
 def _remove_old(store: Path) -> None:
