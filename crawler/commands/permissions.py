@@ -25,7 +25,7 @@ HELP = {
 NAMES = [f"--{name.replace('_', '-')}" for name in HELP]
 
 
-def add_flags(group: argparse._ArgumentGroup) -> None:
+def add_flags(group: argparse._ActionsContainer) -> None:
     """Add the flags; `--header` is one of the settings, because the store keeps those that are no secrets."""
     group.add_argument("--secrets", metavar="FILE", help=f"headers, proxy ... of your own (or ${SECRETS})")
     group.add_argument("--proxy", metavar="URL", help=argparse.SUPPRESS)

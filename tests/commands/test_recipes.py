@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
+import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from lab import databases, script, sites
 from lab.marks import later
 from lab.sites import COMPLAINTS, GALLERY, QUOTES
 from lab.webs import TreeWeb
-from lab.world import Answers, crawler, end, world
+from lab.world import LONG, Answers, crawler, end, html, world
 from test_extract_outputs import extract, query
 
 from crawler.commands.demo.server import requested_twice
@@ -66,6 +70,36 @@ def test_a_table_of_each_page_becomes_one_csv_file(store: Path, tmp_path: Path) 
     assert dict(rows[0]) == expected
     assert [row["ticker"] for row in rows[::2]] == list(sites.TICKERS)
     assert [row["Dividend"] for row in rows] == [""] * 6 + ["0.10"] * 2
+
+
+TICKERS = [f"T{number:03}" for number in range(500)]
+
+
+def test_the_tables_of_500_shares_of_a_csv_column_in_three_ways(tmp_path: Path) -> None:
+    answers = {f"{QUOTES}/quote?t={name}": html(sites._quote(place, name)) for place, name in enumerate(TICKERS)}
+    table = tmp_path / "tickers.csv"
+    table.write_text("name,ticker\n" + "".join(f"Company {name},{name}\n" for name in TICKERS))
+    given = ["--from", str(table), "--template", f"http://{QUOTES}/quote?t={{ticker}}", "-w", "0"]
+    with world(Answers(answers), tmp_path) as w:
+        ways = json.loads(crawler("compare", *given, *w.flags, "--ways", "1x1,4x1,4x16", "--json"))
+        assert [(it["way"], it["pages"], it["failed"]) for it in ways] == [
+            (way, 500, 0) for way in ("1x1", "4x1", "4x16")
+        ]
+        w.run(*given, "-d", "0", "-j", "4", "-t", "16")
+        assert "500 pages read, 1,000 rows" in extract(w.root, sites.QUOTES_RULES, tmp_path / "quotes.csv")
+    with (tmp_path / "quotes.csv").open(newline="") as file:
+        assert sorted(row["ticker"] for row in csv.DictReader(file)) == sorted(2 * TICKERS)
+
+
+def test_a_script_with_a_function_for_each_page_makes_a_data_frame(tmp_path: Path) -> None:
+    (script,) = re.findall(r"```python\n(import json.*?)```", MANUAL, re.DOTALL)
+    (shown,) = re.findall(r"print\(frame\[\[.*?```\n\n```\n(.*?)```", MANUAL, re.DOTALL)
+    with world(Answers(sites.pages()), tmp_path) as w:
+        more = f"delay=0.01, quiet=True, workers=2, heartbeat=0.5, connect_to='::127.0.0.1:{w.port}', max_pages=500"
+        (tmp_path / "articles.py").write_text(script.replace("max_pages=500", more))
+        command = [sys.executable, "articles.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
 
 
 @pytest.fixture(params=["sqlite", *later("mariadb", "postgresql")])

@@ -66,6 +66,8 @@ OTHERS: dict[str, Any] = {
     "min_inodes": 5,
     "shards": 4096,
     "spread": "url",
+    "regions": {"*.jp": "tokyo", "*": "rest"},
+    "region_takeover": None,
     "heartbeat": 0.5,
     "dead_after": 10.0,
 }

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from crawler.crawl.logs import log
 from crawler.crawl.worker.counters import Counters
+from crawler.crawl.worker.handling import Handling
 from crawler.errors import StoreError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
@@ -59,8 +61,13 @@ class Flush:
         clock: Clock,
         io: Io,
         run: Run = map,
+        handling: Handling | None = None,
     ) -> None:
-        """`run` calls a function for each item of a group, several at a time where each call has latency."""
+        """`run` calls a function for each item of a group, several at a time where each call has latency.
+
+        `handling` calls the user's function for a page before it is written, if there is one.
+        """
+        self._handling = handling
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._counters, self._clock, self._io, self._run = counters, clock, io, run
         self._waiting: list[Outcome] = []
@@ -79,12 +86,19 @@ class Flush:
     def put_page(self, task: Task, record: dict[str, Any], html: bytes | None = None, via: str = "") -> None:
         """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
         self._frontier.hand_over(self._seeds.follow(record, via))
-        self._add(Outcome(task, record, html))
+        outcome = Outcome(task, record, html)
+        self._frontier.table.note_fetched(task, _weight(outcome))
+        if self._handling and html is not None:
+            self._handling.begin(task, record, html, partial(self._add, outcome))
+        else:
+            self._add(outcome)
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
         record = failure_record(task.name, failure, task.attempt + 1, task.depth, self._clock.time())
-        self._add(Outcome(task, record, failure=failure.reason))
+        outcome = Outcome(task, record, failure=failure.reason)
+        self._frontier.table.note_fetched(task, _weight(outcome))
+        self._add(outcome)
         kind = reasons.kind(failure.reason)
         self._log_failure(task, failure, kind, kind)
 
@@ -109,9 +123,7 @@ class Flush:
 
     def _add(self, outcome: Outcome) -> None:
         self._waiting.append(outcome)
-        size = _weight(outcome)
-        self._bytes += size
-        self._frontier.table.note_fetched(outcome.task, size)
+        self._bytes += _weight(outcome)
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
@@ -130,6 +142,8 @@ class Flush:
 
         A robots.txt and a retry count too: after a kill they are requested again like pages, the retry too early.
         """
+        if self._handling and self._handling.is_full:
+            return True
         waiting, size = self._count_unflushed(), self._bytes + self._robots_bytes
         return waiting + self._writing >= MAX_RESULTS or size + self._writing_bytes >= MAX_BYTES
 
@@ -149,7 +163,7 @@ class Flush:
     @property
     def is_unflushed(self) -> bool:
         """Whether anything waits for a flush."""
-        is_waiting = self._count_unflushed() or self._writing
+        is_waiting = self._count_unflushed() or self._writing or (self._handling and self._handling.count)
         return bool(is_waiting or self._frontier.queued or self._frontier.table.nearer)
 
     # ---- the flush

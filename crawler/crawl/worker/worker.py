@@ -8,16 +8,17 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from crawler.crawl import resources
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.scoreboard import HANDLER, Scoreboard
 from crawler.crawl.watchdog import TICK_INTERVAL
 from crawler.crawl.worker.address_pace import AddressPace
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.heartbeat import HeartbeatThread
 from crawler.crawl.worker.in_flight import InFlight
 from crawler.crawl.worker.limit import PageLimit
@@ -38,6 +39,9 @@ from crawler.store import local_disk
 from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Io
 from crawler.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from crawler.crawl.handler import OnPage
 
 WRITERS = 8  # files of a flush that are written at the same time to a mount, where each operation has latency
 
@@ -63,8 +67,9 @@ class Worker:
         random: Random | None = None,
         check_cpu: Callable[[], None] = lambda: None,
         trust: Trust | None = None,
+        on_page: OnPage | None = None,
     ) -> None:
-        """`io` makes calls that block, `run` those for many files; `network` sends requests."""
+        """`io` makes calls that block, `run` those for many files; `network` sends requests, `on_page` takes pages."""
         random = random or Random()
         live = LiveSettings(settings)
         self.settings, self.clock, self.scoreboard, self._row = live, clock, scoreboard, row
@@ -77,7 +82,9 @@ class Worker:
         batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
-        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run)
+        note = partial(self._note_reading, reader=HANDLER)
+        self.handling = Handling(on_page, self.counters, note) if on_page else None
+        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run, self.handling)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
@@ -137,13 +144,15 @@ class Worker:
         finally:
             self.ending.closed = True
             self.in_flight.stop()
+            if self.handling:
+                self.handling.stop()
         await self.heartbeat.wait(self.settings.now.dead_after)
         if self.ending.outcome != MARKED_DEAD:
             await self.upkeep.leave()
 
-    def _note_reading(self, task: Task | None, is_large: bool, size: int = 0) -> None:
+    def _note_reading(self, task: Task | None, reader: int, size: int = 0) -> None:
         line = to_lines([task], self.clock) if task else b""
-        self.scoreboard.set_reading(self._row, is_large, line, size)
+        self.scoreboard.set_reading(self._row, reader, line, size)
 
 
 class WriterThreads:
@@ -182,6 +191,7 @@ def run_worker(
     machine: str,
     check_cpu: Callable[[], None],
     trust: Trust,
+    on_page: OnPage | None = None,
 ) -> str:
     """Run a worker to its end in this process, and return its outcome."""
     from crawler.fetch.fetcher import Fetcher
@@ -207,6 +217,7 @@ def run_worker(
             threads.run,
             check_cpu=check_cpu,
             trust=trust,
+            on_page=on_page,
         )
         try:
             await worker.run()
