@@ -173,6 +173,10 @@ class Store:
             sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
         return len(sizes), sum(sizes)
 
+    def page_sizes(self, host: str) -> tuple[int, int]:
+        """Return how many pages of a host are stored, and about how many bytes (of up to MEASURED pages, exactly)."""
+        return self._measure("htmls", host)
+
     def stored_size(self, host: str) -> tuple[int, int]:
         """Return how many pages of a host are stored, and about how many bytes its pages and records have.
 
