@@ -21,7 +21,7 @@ from typing import Any
 from crawler.commands.http_server import HttpRequest, Reply, listen, listen_on_socket
 from crawler.commands.serve import metrics
 from crawler.commands.serve.http import Check, Looks, ServeServer, reply, sentence
-from crawler.commands.serve.orders import OrderFailed, Orders
+from crawler.commands.serve.orders import NoOrders, OrderFailed, Orders
 from crawler.commands.serve.tokens import PARAMETER, Token, new_token
 from crawler.commands.serve.views import Facts, Query, Views, clean
 from crawler.crawl.logs import log
@@ -188,6 +188,8 @@ def _answered(call: Callable[[], Reply]) -> Reply:
         return _error(400, str(error))
     except NotThere as error:
         return _error(404, str(error))
+    except NoOrders as error:
+        return _error(403, str(error))
     except OrderFailed as error:
         return _error(409, str(error))
     except CrawlerError as error:

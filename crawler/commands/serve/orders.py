@@ -32,6 +32,10 @@ class OrderFailed(CrawlerError):
     """An order that was not carried out, and why."""
 
 
+class NoOrders(CrawlerError):
+    """No order can be given here, and why."""
+
+
 class Order:
     """One order, and what came of it so far."""
 
@@ -100,7 +104,7 @@ class Orders:
         if name not in ACTS:
             raise UsageError(f"the order is {name[:100]!r}; it must be one of {', '.join(ACTS)}")
         if self.refusal():
-            raise OrderFailed(self.refusal())
+            raise NoOrders(self.refusal())
         order = self._begin(name, form)
         order.ended.wait(FIRST_WORDS)
         if order.failed:

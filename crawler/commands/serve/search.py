@@ -47,17 +47,18 @@ class Finder:
         """
         kept, wanted = self._kept(folder, host), search.casefold().split()
         found: list[Facts] = []
-        place = bisect_right(kept.keys, after)
-        limit = time.monotonic() + SEARCH
-        while place < len(kept.keys) and len(found) < most and time.monotonic() < limit:
-            key = kept.keys[place]
-            if all(word in self._words(kept, key) for word in wanted):
-                record = self._store.read(folder, host, key)
+        keys, limit = kept.keys, time.monotonic() + SEARCH
+        place = bisect_right(keys, after)
+        while place < len(keys):
+            words = self._words(kept, keys[place])
+            if all(word in words for word in wanted):
+                record = self._store.read(folder, host, keys[place])
                 found += [record] if record else []
             place += 1
-        is_over = place == len(kept.keys)
-        last = None if is_over else kept.keys[place - 1]
-        return found, {"after": last, "seen": place, "total": len(kept.keys)}
+            if len(found) == most or time.monotonic() > limit:
+                break
+        last = None if place == len(keys) else keys[place - 1]
+        return found, {"after": last, "seen": place, "total": len(keys)}
 
     def _kept(self, folder: str, host: str) -> Host:
         kept, now = self._host, time.monotonic()
