@@ -156,7 +156,7 @@ def test_on_a_store_that_cannot_be_written_it_says_so(tmp_path: Path, root: Path
     try:
         subprocess.run(["mount", "-o", "remount,ro,bind", mounted], check=True)
         with serving(mounted) as served:
-            assert "Read-only file system" in served.json("/api/now")["orders"]["refusal"]
+            assert "Read-only file system" in served.json("/api/now")["orders"]["read_only"]
             status, _, body = served.ask("/api/order", b"order=pause")
             assert (status, b"Read-only file system" in body) == (403, True)
     finally:

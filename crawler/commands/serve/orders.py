@@ -75,7 +75,7 @@ class Orders:
 
     def __init__(self, root: Path, read_only: bool = False) -> None:
         self._root = root
-        self._refusal = READ_ONLY if read_only else ""
+        self._read_only = READ_ONLY if read_only else ""
         self._next_try = float("inf") if read_only else 0.0
         self._given: dict[str, Order] = {}
         self._lock = threading.Lock()
@@ -84,18 +84,18 @@ class Orders:
         """Return why no order can be given (empty if one can), and the last order of each kind."""
         recent = [order for order in self._given.values() if time.monotonic() - order.began < SHOWN_FOR]
         recent.sort(key=lambda order: order.began)
-        return {"refusal": self.refusal(), "given": [order.facts() for order in recent]}
+        return {"read_only": self.why_read_only(), "given": [order.facts() for order in recent]}
 
-    def refusal(self) -> str:
+    def why_read_only(self) -> str:
         """Return why no order can be given here; whether the store can be written is tried now and then."""
         if time.monotonic() >= self._next_try:
             self._next_try = time.monotonic() + TRY_EVERY
             try:
                 open_to_write(self._root).files.freshen("workers")
-                self._refusal = ""
+                self._read_only = ""
             except StoreError as error:
-                self._refusal = f"this view is read-only: {error}"
-        return self._refusal
+                self._read_only = f"this view is read-only: {error}"
+        return self._read_only
 
     def give(self, form: Form) -> dict[str, Any]:
         """Carry out an order, or go on with one of its kind that is under way; return what it has said so far."""
@@ -103,8 +103,8 @@ class Orders:
         form = {field: form[field] for field in ("reason", "host") if form.get(field)}
         if name not in ACTS:
             raise UsageError(f"the order is {name[:100]!r}; it must be one of {', '.join(ACTS)}")
-        if self.refusal():
-            raise NoOrders(self.refusal())
+        if self.why_read_only():
+            raise NoOrders(self.why_read_only())
         order = self._begin(name, form)
         order.ended.wait(FIRST_WORDS)
         if order.failed:

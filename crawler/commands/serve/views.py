@@ -108,7 +108,8 @@ class Views:
         if not urls.is_host(host):
             raise UsageError(f"{host!r} is not a host name; choose one of the list")
         noun, search = NOUNS[_choice(query, "what", tuple(NOUNS))], _search(query)
-        facts = {**self._of_host(host, self.census.look(host)), "delay": self._delays()(host)}
+        count = self.census.count(host) if search else self.census.look(host)  # a search is to take its second alone
+        facts = {**self._of_host(host, count), "delay": self._delays()(host)}
         if search:
             read, place = self._finder.find(noun, host, search, query.get("after", ""), ROWS)
             return {**facts, **place, "rows": [_row(found) for found in read]}

@@ -18,7 +18,7 @@ export function begin(again) {
 // The buttons in the header and what was said, for what was found.
 export function update(found) {
   last = found;
-  refill(document.getElementById("controls"), found.orders.refusal ? [] : controls(found));
+  refill(document.getElementById("controls"), found.orders.read_only ? [] : controls(found));
   tell();
 }
 
@@ -39,7 +39,7 @@ export function retry(text, count, which) {
   return button(text, `retry ${which.reason || ""} ${which.host || ""}`, act, { disabled: !count });
 }
 
-export const canOrder = () => Boolean(last) && !last.orders.refusal;
+export const canOrder = () => Boolean(last) && !last.orders.read_only;
 
 // One more question before what cannot be taken back.
 function ask(title, text, yes, form) {
@@ -75,14 +75,14 @@ function tell() {
   const given = (last?.orders.given || []).filter((order) => !order.ended || order.ago < SHOWN);
   const lines = given.filter((order) => !order.failed).map(written);
   const shown = own.failed ? [own.failed] : lines.slice(-1);
-  const refusal = last?.orders.refusal;
-  const text = refusal || (shown.join(" ") === hidden ? "" : shown.join(" "));
+  const readOnly = last?.orders.read_only;
+  const text = readOnly || (shown.join(" ") === hidden ? "" : shown.join(" "));
   place.hidden = !text;
-  place.className = refusal ? "quiet" : own.failed ? "failed" : "";
+  place.className = readOnly ? "quiet" : own.failed ? "failed" : "";
   if (place.dataset.text === text) return;
   place.dataset.text = text;
   const close = button("×", "close", () => hide(shown.join(" ")), { "aria-label": "Close", class: "close" });
-  refill(place, el("span", {}, text), refusal ? [] : close);
+  refill(place, el("span", {}, text), readOnly ? [] : close);
 }
 
 function written(order) {

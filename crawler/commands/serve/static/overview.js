@@ -120,12 +120,15 @@ function tiles(found) {
   ];
 }
 
-// How long the waiting URLs would take at this rate; a crawl finds more as it goes.
+// How long the waiting URLs would take at this rate, or those of the slowest host; a crawl finds more as it goes.
 function left(found) {
   if (!found.waiting) return ["–", "nothing is waiting"];
   if (found.paused) return ["–", "paused"];
   const pace = found.history.at(-1).rate;
-  return pace ? [long(found.waiting / pace), "for what is waiting, at this rate"] : ["–", "no pages at the moment"];
+  const slowest = Math.max(...found.slowest.map((about) => about.waiting * about.delay), 0);
+  const all = pace ? found.waiting / pace : 0;
+  if (!all && !slowest) return ["–", "no pages at the moment"];
+  return all > slowest ? [long(all), "for what is waiting, at this rate"] : [long(slowest), "for the slowest host's URLs"];
 }
 
 function row(kind, name, member, workers) {

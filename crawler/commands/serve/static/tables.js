@@ -312,7 +312,9 @@ function pages(rows, nothing = "no page of this host is kept") {
   return table([["Page", ""], ["Type", ""], ["Status", "number"], ...rest], made, nothing);
 }
 
+// Details are shown if there is one.
 function failures(rows, nothing = "none") {
+  const isTold = rows.some((row) => row.detail);
   const made = rows.map((row) =>
     el(
       "tr",
@@ -320,11 +322,12 @@ function failures(rows, nothing = "none") {
       el("th", { scope: "row", class: "page" }, inside("page", { url: row.url }, String(row.url), `page ${row.url}`)),
       el("td", {}, row.kind),
       el("td", { class: "reason" }, inside("failures", { reason: row.reason }, String(row.reason), `reason ${row.url}`)),
-      el("td", { class: "detail" }, row.detail ? el("bdi", {}, String(row.detail)) : null),
+      isTold ? el("td", { class: "detail" }, row.detail ? el("bdi", {}, String(row.detail)) : null) : null,
       el("td", { class: "number" }, number(row.attempts)),
       el("td", { class: "number" }, when(row.when)),
     ),
   );
-  const heads = [["URL", ""], ["Kind", ""], ["Reason", ""], ["Detail", "detail"], ["Attempts", "number"], ["When", "number"]];
+  const detail = isTold ? [["Detail", "detail"]] : [];
+  const heads = [["URL", ""], ["Kind", ""], ["Reason", ""], ...detail, ["Attempts", "number"], ["When", "number"]];
   return table(heads, made, nothing);
 }
