@@ -75,7 +75,7 @@ def add_file(store: StoreWriter, url: str, type: str, name: str, data: bytes) ->
     page = Fetched(url, 200, {"content-type": type}, data)
     record = build_record(page, Reading("", "utf-8", "", ()), 1, [], time.time())
     store.files.put(name, data)
-    store.put_record(url, to_json({**record, "file": name}))
+    store.put_record(url, to_json({**record, "file": name.rpartition("/")[2]}))
 
 
 @pytest.fixture(scope="module")
@@ -295,9 +295,12 @@ def test_only_pictures_of_dots_are_shown_and_all_else_is_a_download_that_cannot_
         "crawl.yaml",
         "../../etc/passwd",
         "files/files.example/../../crawl.yaml",
-        "files/library.example/KEY.png",
-        "files/files.example/KEY.png/../x",
-        "files/files.example/KEY.",
+        "../library.example/KEY.png",
+        "0123456789abcdef01234567.png",
+        "KEY.png/../x",
+        "KEY.",
+        "KEY",
+        "KEY.png\n",
         "/etc/passwd",
         7,
         None,
