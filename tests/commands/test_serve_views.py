@@ -120,6 +120,7 @@ def test_hosts_have_the_numbers_of_crawler_hosts_also_those_that_only_wait(tmp_p
         end(process, 3)
         told = {row["host"]: row for row in map(json.loads, crawler("hosts", str(w.root), "--json").splitlines())}
         with serving(w.root) as served:
+            wait_for(lambda: all(row["waiting"] is not None for row in served.json("/api/hosts")["rows"]))
             rows = {row["host"]: row for row in served.json("/api/hosts")["rows"]}
     assert sum(row["waiting"] for row in told.values()) > 0
     names = ("pages", "failures", "waiting", "bytes")
@@ -129,6 +130,7 @@ def test_hosts_have_the_numbers_of_crawler_hosts_also_those_that_only_wait(tmp_p
 
 
 def test_failed_is_the_kind_and_delay_is_what_settings_and_robots_txt_want(served: Served, root: Path) -> None:
+    wait_for(lambda: served.json("/api/hosts")["counted"] == 3)
     rows = {row["host"]: row for row in served.json("/api/hosts")["rows"]}
     failed = Counter(kind(found["reason"]) for found in Store(root).failures(HOST))["failed"]
     assert (rows[HOST]["failed"], rows[HOST]["failures"]) == (failed, 5) == (2, 5)
@@ -138,6 +140,7 @@ def test_failed_is_the_kind_and_delay_is_what_settings_and_robots_txt_want(serve
 
 @pytest.mark.parametrize("sort", ["pages", "failures", "bytes", "failed", "waiting"])
 def test_hosts_are_sorted_by_each_number(served: Served, sort: str) -> None:
+    wait_for(lambda: all(row["waiting"] is not None for row in served.json("/api/hosts")["rows"]))
     down = [row[sort] for row in served.json(f"/api/hosts?sort={sort}")["rows"]]
     assert down == sorted(down, reverse=True)
     assert [row[sort] for row in served.json(f"/api/hosts?sort={sort}&order=up")["rows"]] == sorted(down)
@@ -168,8 +171,8 @@ def test_more_waiting_urls_than_are_read_are_unknown_not_wrong(
     shard = sorted((crawled / "frontier").iterdir())[0]
     (shard / "00000000-tests-0.3").write_text("".join(f"1\t0\t0\thttp://waits.example/{n}\n" for n in range(3)))
     census = Census(Store(crawled), Random(1))
-    assert "waits.example" in census.hosts()
-    assert census.count("waits.example").waiting == 3
+    wait_for(lambda: census.step() and "waits.example" in census.hosts())
+    wait_for(lambda: census.step() and census.count("waits.example").waiting == 3)
     monkeypatch.setattr(counts, "MAX_QUEUED", 2)
     census = Census(Store(crawled), Random(1))
     assert {census.count(host).waiting for host in census.hosts()} == {None}

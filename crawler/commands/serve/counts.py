@@ -19,7 +19,7 @@ from crawler.web import urls
 from crawler.web.reasons import kind
 
 STEP = 0.2  # seconds of counting before a rest of the same length
-PATIENCE = 0.5  # seconds of counting for somebody who waits
+PATIENCE = 1.0  # seconds of counting for somebody who waits
 ROUND = 5.0  # seconds between two rounds at least, and ten times what the last one took
 FORGOTTEN = 60.0  # seconds after the last request for which counting continues
 LISTED = 10.0  # seconds for which the list of all hosts is not made again
