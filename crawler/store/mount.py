@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, BinaryIO, ParamSpec, Protocol, TypeVar
 
 from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import sync
@@ -32,6 +32,7 @@ NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
 FOLDER, LINK, FILE = "folder", "link", "file"
+PART_BYTES = 256 << 10  # of a file that is read some at a time
 PROBES, PROBE_BYTES = 16, 16 << 10  # files, and bytes in each, that show whether a few more pages fit
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # calls for each item, as an executor's map does
@@ -209,6 +210,28 @@ class Files:
             return b"".join(parts)
         finally:
             os.close(descriptor)
+
+    def parts(self, name: str) -> tuple[int, Iterator[bytes]] | None:
+        """Return the size of a file and its bytes, some at a time; None if it does not exist."""
+        with self._translated(name):
+            try:
+                descriptor = self.directories.open_file(name)
+            except FileNotFoundError:
+                return None
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
+                os.close(descriptor)
+                raise IsADirectoryError(errno.EISDIR, "not a regular file; remove it")
+        return seen.st_size, self._each_part(name, os.fdopen(descriptor, "rb"), seen.st_size)
+
+    def _each_part(self, name: str, file: BinaryIO, size: int) -> Iterator[bytes]:
+        """Yield exactly so many bytes of an open file, or raise an error if it has fewer."""
+        with self._translated(name), file:
+            while size and (part := file.read(min(size, PART_BYTES))):
+                size -= len(part)
+                yield part
+        if size:
+            raise StoreAway(f"{self.directories.path(name)} became shorter while it was read; try again")
 
     def names(self, folder: str) -> list[str]:
         """List a folder without temporary names (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is no folder."""

@@ -219,6 +219,11 @@ class Store:
             sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
         return len(sizes), sum(sizes)
 
+    def page_sizes(self, host: str) -> tuple[int, int]:
+        """Return how many pages of a host are stored, and about how many bytes (of up to MEASURED of them, exactly)."""
+        texts, files = self._measure("htmls", host), self._measure("files", host)
+        return texts[0] + files[0], texts[1] + files[1]
+
     def stored_size(self, host: str) -> tuple[int, int]:
         """Return how many pages of a host are stored, and about how many bytes its pages and records have.
 
