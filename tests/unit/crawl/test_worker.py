@@ -170,9 +170,9 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     def seen(descriptor: int) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
 
-    def note_write(self: Files, place: int, name: str, data: bytes, later: bool = False) -> None:
+    def note_write(self: Files, place: int, name: str, *more: Any) -> None:
         written.update({seen(place) / name, seen(place)})
-        write_new(self, place, name, data, later)
+        write_new(self, place, name, *more)
 
     def note_rename(draft: Draft, place: int) -> None:
         folder = seen(place)
