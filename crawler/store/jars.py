@@ -30,6 +30,10 @@ class BadJar(ValueError):
     """A file of cookies that is not what a worker writes; the message does not quote it."""
 
 
+class NotOurs(BadJar):
+    """A file of cookies that another user has written, for nobody else to read."""
+
+
 def folder_of(host: str) -> str:
     """Return the folder of a host's cookies."""
     return f"{FOLDER}/{host}"
@@ -53,7 +57,7 @@ def read(files: Files, host: str, name: str) -> list[Cookie]:
     except StoreAway:
         raise
     except StoreError as error:  # EACCES: it is for the user alone who wrote it
-        raise BadJar("it belongs to another user") from error
+        raise NotOurs("it belongs to another user") from error
     return [] if data is None else parse(data)
 
 

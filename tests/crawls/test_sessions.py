@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import stat
 import subprocess
@@ -75,6 +74,55 @@ def test_a_session_survives_a_kill_and_a_stop_on_four_workers(
     assert len(server.sessions) <= 2, "the second, if the landing page was in flight when all was killed"
     assert [stat.S_IMODE(path.stat().st_mode) for path in jars(store)] == [0o600]
     crawler("check", str(store))
+
+
+def test_pages_that_were_requested_before_anybody_had_a_session_are_requested_again_with_it(
+    tmp_path: Path, site: Callable[..., SessionSite]
+) -> None:
+    server, store = site(hubs=12, leaves=0), tmp_path / "store"
+    server.landing = 1.0  # seconds: all others have been refused by then
+    seeds = sorted(server.pages - {server.url("/")})
+    end(start(store, server, *seeds, *SPREAD_OVER_WORKERS))
+    assert kept(store) == server.pages and not kept(store, "errs")
+    refused = [path for path, status in server.paths if status == 403]
+    assert refused and len(refused) == len(set(refused)), "each once at most"
+
+
+def test_a_bad_jar_is_passed_over_with_a_warning_and_check_finds_it(
+    tmp_path: Path, site: Callable[..., SessionSite]
+) -> None:
+    server, store = site(hubs=2, leaves=0, brake=1), tmp_path / "store"
+    run = start(store, server, *ONE_WORKER)
+    wait_for(lambda: jars(store))
+    run.kill()
+    run.communicate(timeout=LONG)
+    server.brake = None
+    (good,) = jars(store)
+    bad = good.with_name("bad-1")
+    bad.write_text('{"sid": "S3CR3T"}\n')
+    (store / "cookies/b.example").mkdir()
+    printed = end(start(store, server, *ONE_WORKER))
+    assert kept(store) == server.pages, "the good one counts"
+    assert f"cookies/{good.parent.name}/bad-1 is ignored: not a cookie" in printed
+    assert "S3CR3T" not in printed
+    found = crawler("check", str(store), code=1)
+    assert f"cookies     cookies/{good.parent.name}/bad-1: not a cookie (--repair: moved to lost/" in found
+    assert "S3CR3T" not in found
+    crawler("check", str(store), "--repair")
+    assert not bad.exists() and jars(store) == [good]
+    crawler("check", str(store))
+
+
+def test_a_store_without_the_folder_gets_it(tmp_path: Path, site: Callable[..., SessionSite]) -> None:
+    server, store = site(hubs=2, leaves=0), tmp_path / "store"
+    end(start(store, server, *ONE_WORKER))
+    for path in (*jars(store), *(store / "links").glob("*/*"), *(store / "htmls").glob("*/*")):
+        path.unlink()
+    (store / f"cookies/127.0.0.1:{server.port}").rmdir()
+    (store / "cookies").rmdir()
+    crawler("rehydrate", str(store))
+    end(start(store, server, *ONE_WORKER))
+    assert kept(store) == server.pages and len(jars(store)) == 1
 
 
 def test_cookies_can_be_off_and_then_none_is_stored(tmp_path: Path, site: Callable[..., SessionSite]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import secrets
 import socket
@@ -19,6 +20,7 @@ class SessionSite(Server):
     def __init__(self, hubs: int = 8, leaves: int = 12, refuses: str = FORBIDDEN, brake: int | None = None) -> None:
         """After `brake` requests it is slow, so that a test can interrupt its crawl, until that is None."""
         self.hubs, self.leaves, self.refuses, self.brake = hubs, leaves, refuses, brake
+        self.landing = 0.0  # seconds that the first page takes
         self.sessions: set[str] = set()
         self.paths: list[tuple[str, int]] = []  # what was requested, and the status of the response
         self._note = Lock()
@@ -37,9 +39,12 @@ class SessionSite(Server):
 
     def answer(self, sock: socket.socket, head: str) -> bool:
         path = head.split(" ")[1]
-        status, reply = self.reply(path, set(re.findall(r"\bsid=(\w+)", head)))
+        login = "".join(re.findall(r"Authorization: Basic (\S+)", head))
+        sessions = re.findall(r"\bsid=(\w+)", head + base64.b64decode(login).decode())
+        status, reply = self.reply(path, set(sessions))
         with self._note:
             self.paths.append((path, status))
+        time.sleep(self.landing if path == "/" else 0.0)
         time.sleep(2.0 if self.brake is not None and len(self.paths) > self.brake else 0.0)
         sock.sendall(reply)
         return True
