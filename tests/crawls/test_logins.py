@@ -13,7 +13,7 @@ from lab.hostile import Server, whole
 from lab.marks import later
 from lab.world import COMMAND, LONG
 
-QUICK = ("-w", "0.01", "-j", "1", "-s", "retries=0", "-vv", "--scope", "any")
+QUICK = ("-s", "shards=8", "-w", "0.01", "-j", "1", "-s", "retries=0", "-vv", "--scope", "any")
 SECRET, NEW = "S3CR3T", "R3FR3SH3D"
 FETCHERS = ["curl", *later("requests")]
 
@@ -59,6 +59,11 @@ def run(store: Path, *args: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def lift_limit(store: Path) -> None:
+    settings = store / "crawl.yaml"
+    settings.write_text(settings.read_text().replace("max_pages: 1\n", "max_pages: null\n"))
+
+
 def cookies(folder: Path, domain: str = "a.example", below: str = "FALSE") -> list[str]:
     line = "\t".join((f"#HttpOnly_{domain}", below, "/", "FALSE", "0", "sid", SECRET))
     return ["--cookies", own(folder / "cookies.txt", f"# Netscape HTTP Cookie File\n{line}\n")]
@@ -83,6 +88,7 @@ def test_members_see_their_pages_and_strangers_see_nothing_of_it(tmp_path: Path,
     given = (*flags(mine), "--connect-to", f"::127.0.0.1:{server.port}", "-s", f"fetcher={fetcher}")  # type: ignore[operator]
     log = tmp_path / "log"
     first = run(store, "http://a.example/", *QUICK, *given, "--max-pages", "1", "--log-file", str(log))
+    lift_limit(store)
     again = run(store, "http://a.example/", *given, "--log-file", str(log), "-vv")
     server.close()
     assert (first[0], again[0]) == (4, 0), first[1] + again[1]
@@ -109,6 +115,7 @@ def test_without_the_url_a_login_is_not_sent_by_http_and_the_run_says_so(tmp_pat
     server, store = Members(), tmp_path / "store"
     flags = (*netrc(tmp_path), "--connect-to", f"::127.0.0.1:{server.port}")
     assert run(store, "http://a.example/", *QUICK, *flags, "--max-pages", "1")[0] == 4
+    lift_limit(store)
     server.heads.clear()
     _, printed = run(store, *flags)
     server.close()
