@@ -80,7 +80,7 @@ def test_pages_that_were_requested_before_anybody_had_a_session_are_requested_ag
     tmp_path: Path, site: Callable[..., SessionSite]
 ) -> None:
     server, store = site(hubs=12, leaves=0), tmp_path / "store"
-    server.landing = 1.0  # seconds: all others have been refused by then
+    server.landing = True  # comes when another page has been refused
     seeds = sorted(server.pages - {server.url("/")})
     end(start(store, server, *seeds, *SPREAD_OVER_WORKERS))
     assert kept(store) == server.pages and not kept(store, "errs")

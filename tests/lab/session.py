@@ -20,7 +20,7 @@ class SessionSite(Server):
     def __init__(self, hubs: int = 8, leaves: int = 12, refuses: str = FORBIDDEN, brake: int | None = None) -> None:
         """After `brake` requests it is slow, so that a test can interrupt its crawl, until that is None."""
         self.hubs, self.leaves, self.refuses, self.brake = hubs, leaves, refuses, brake
-        self.landing = 0.0  # seconds that the first page takes
+        self.landing = False  # whether the first page waits until another one was refused
         self.sessions: set[str] = set()
         self.paths: list[tuple[str, int]] = []  # what was requested, and the status of the response
         self._note = Lock()
@@ -44,7 +44,8 @@ class SessionSite(Server):
         status, reply = self.reply(path, set(sessions))
         with self._note:
             self.paths.append((path, status))
-        time.sleep(self.landing if path == "/" else 0.0)
+        while path == "/" and self.landing and not self.count(403):
+            time.sleep(0.01)
         time.sleep(2.0 if self.brake is not None and len(self.paths) > self.brake else 0.0)
         sock.sendall(reply)
         return True

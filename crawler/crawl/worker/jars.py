@@ -15,7 +15,6 @@ from itertools import count
 
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
-from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.crawl.worker.pauses import Pauses
 from crawler.fetch.cookies import Cookie, Cookies
 from crawler.fleet.shards import Shards
@@ -29,9 +28,8 @@ from crawler.web.page import REDIRECTS, Failure, Fetched
 
 MAX_KNOWN = 5_000  # hosts of which is known what was read; one that is forgotten is read again
 YOUNG = 10.0  # seconds after the first request to a host in which others may be about to get its cookies
-PATIENCE = 2.0  # seconds that a refused request waits for those: longer than a flush
+PATIENCE = 3.0  # seconds until a page that was refused then is requested again: longer than a flush
 LOOK_INTERVAL = 1.0  # seconds between looks for what other machines have written, unless a request was refused
-RETRY_INTERVAL = 0.25
 REFUSED = ("http-401", "http-403")
 
 
@@ -56,7 +54,6 @@ class Jars:
         cookies: Cookies,
         frontier: Frontier,
         pauses: Pauses,
-        ending: Ending,
         shards: Shards,
         settings: LiveSettings,
         scoreboard: Scoreboard,
@@ -64,7 +61,7 @@ class Jars:
         clock: Clock,
     ) -> None:
         self._files, self._cookies, self._frontier, self._pauses = store.files, cookies, frontier, pauses
-        self._ending, self._shards, self._settings, self._clock = ending, shards, settings, clock
+        self._shards, self._settings, self._clock = shards, settings, clock
         self._scoreboard, self._row = scoreboard, row
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._numbers = count(1)  # one for all hosts: a name is never used again
@@ -90,27 +87,24 @@ class Jars:
         if self._cookies.is_away(host):
             await self._look(host, known)
 
-    async def brings_more(self, task: Task, response: Fetched | Failure, sent: frozenset[str]) -> bool:
-        """Tell whether a response that refuses or redirects may be another one with cookies that came meanwhile.
+    async def ask_again(self, task: Task, response: Fetched | Failure, sent: frozenset[str]) -> float | None:
+        """Return after how many seconds a URL that was refused or redirected is worth another request; None if not.
 
-        `sent` are the pairs that the request had. Only the first attempt counts, so a URL is requested once more at
-        most. While a host without a delay is new, a refused request waits for the cookies that others are being given.
+        It is if cookies came meanwhile; `sent` are the pairs that the request had. While a host without a delay is new
+        and nobody here has a cookie of it, others may be about to get one. Only the first attempt counts, so a URL is
+        requested once more at most.
         """
         if task.attempt or not self._settings.now.cookies:
-            return False
+            return None
         if isinstance(response, Fetched):
             is_redirect = response.status in REDIRECTS
-            return is_redirect and await self._has_new(task, sent, response.headers.get("set-cookie", ""))
+            is_new = is_redirect and await self._has_new(task, sent, response.headers.get("set-cookie", ""))
+            return 0.0 if is_new else None
         if response.reason not in REFUSED:
-            return False
-        until = self._clock.monotonic() + (PATIENCE if self._may_come(task.host, sent) else 0.0)
-        while not await self._has_new(task, sent, None):
-            if self._clock.monotonic() >= until:
-                return False
-            if self._ending.draining:
-                raise Stopped
-            await asyncio.sleep(RETRY_INTERVAL)
-        return True
+            return None
+        if await self._has_new(task, sent, None):
+            return 0.0
+        return PATIENCE if self._may_come(task.host, sent) else None
 
     async def prepare(self, task: Task) -> frozenset[str]:
         """Return the name=value of each cookie that a request is sent with, once they are here."""

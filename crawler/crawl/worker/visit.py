@@ -136,8 +136,9 @@ class Visits:
             return self._rest(host, None)
         sent = await self._jars.prepare(task)
         response = await self._requests.get(task, host)
-        if await self._jars.brings_more(task, response, sent):
-            self._retry(task, _without_cookie(task, response), 0.0)
+        wait = await self._jars.ask_again(task, response, sent)
+        if wait is not None:
+            self._retry(task, _without_cookie(task, response), wait)
         else:
             await self._keep(task, response)
         return self._rest(host, response)
@@ -399,7 +400,7 @@ class Visits:
 def _without_cookie(task: Task, response: Fetched | Failure) -> Failure:
     """Return why a URL is requested again, for the log."""
     reason = response.reason if isinstance(response, Failure) else f"http-{response.status}"
-    return Failure(task.url, reason, "without a cookie that the host has set meanwhile")
+    return Failure(task.url, reason, "without a cookie that the host gives to others")
 
 
 def read_options(settings: Settings) -> markup.Wants:

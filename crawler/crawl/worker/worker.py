@@ -85,7 +85,6 @@ class Worker:
             cookies or Cookies(),
             self.frontier,
             self.pauses,
-            self.ending,
             self.shards,
             live,
             scoreboard,
