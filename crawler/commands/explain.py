@@ -23,8 +23,9 @@ from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.limits import StoredLimits
 from crawler.frontier.scope import Scope, bars
-from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task
+from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task, shard_of
 from crawler.settings import settings as config
+from crawler.settings.regions import region_of_shard
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
@@ -71,7 +72,7 @@ def explain(store: Store, given: str) -> Facts:
         return {"url": None, "state": NEVER_REQUESTED, "rule": "bad-url", "why": what_is_wrong(given)}
     owners = read_owners(store.files, settings.shards)
     for url in meant:
-        shard = urls.shard(url, settings.shards, settings.spread)
+        shard = shard_of(Task.named(url), settings.shards, settings.spread, settings.region_rules)
         fate = _fate(store, url, [shard, inboxes(owners).get(shard, shard)])
         if fate:
             break
@@ -82,6 +83,7 @@ def explain(store: Store, given: str) -> Facts:
         "key": urls.key(url),
         "paths": {noun: _path(noun, url) for noun in ("htmls", "links", "errs")},
         "shard": shard,
+        "region": region_of_shard(shard, settings.region_rules),
         "owner": _owner(store.files, settings, owners.get(shard, set())),
         "paused": is_paused(store.files),
         **(fate or {"state": NEVER_SEEN}),
@@ -305,6 +307,7 @@ def as_text(found: Facts) -> str:
             "key": found["key"],
             "paths": f"{{htmls,links,errs}}/{host}/{found['key']}",
             "shard": f"{shard_name(found['shard'])}, {_say_owner(found['owner'])}",
+            "region": found["region"],
             "state": _say_state(found),
             "why": found["why"],
             "depth": _say_depth(found),

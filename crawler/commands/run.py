@@ -15,12 +15,13 @@ from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrenc
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
-from crawler.errors import CrawlerError, UsageError
+from crawler.errors import CrawlerError, UsageError, did_you_mean
 from crawler.fetch.request import is_secret
 from crawler.fleet import control
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
 from crawler.settings import settings as config
+from crawler.settings.regions import regions_of
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 from crawler.store.writer import StoreWriter, open_to_write
@@ -65,6 +66,7 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
     help = "do not end when nothing is due, but wait"
     here.add_argument("--forever", action="store_true", help=help)
+    here.add_argument("--region", metavar="NAME", default="", help="where this machine is, as `regions` names it")
     permissions.add_flags(here)
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="log more; twice: every page")
@@ -91,11 +93,20 @@ def run_crawl(options: argparse.Namespace) -> int:
         ) from error
     root, began = options.store.absolute(), time.monotonic()
     plan = Plan(
-        root, options.workers, concurrency, options.time_limit, options.quiet, options.forever, logs, trust=trust
+        root,
+        options.workers,
+        concurrency,
+        options.time_limit,
+        options.quiet,
+        options.forever,
+        logs,
+        region=options.region,
+        trust=trust,
     )
     lock = LocalLock(plan.id)  # if we are killed before the first heartbeat, commands here know it at once
     try:
         settings = begin(options.store, given, urls, plan.id, log.warning, trust, options.accept_defaults)
+        check_region(options.region, settings)
         if not config.has_contact(settings):
             log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
         if not settings.robots:
@@ -108,6 +119,14 @@ def run_crawl(options: argparse.Namespace) -> int:
     if not options.quiet:
         say(said)
     return code
+
+
+def check_region(given: str, settings: config.Settings) -> None:
+    """Raise an error if a machine is in a region that the settings do not name."""
+    names = regions_of(settings.region_rules)
+    if given and given not in names:
+        hint = did_you_mean(given, names, "crawl.yaml has no other" if names else "set regions in crawl.yaml first")
+        raise UsageError(f"--region {given}: no host belongs to this region; {hint}")
 
 
 def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, int, bool]:
@@ -167,7 +186,10 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
     if code == errors.LIMIT and not found["waiting"] and not (others or lacks):
         code = errors.OVER
     ended = LIMIT_REACHED if code == errors.LIMIT else errors.EXIT_CODES[code].partition(";")[0]
-    if code == errors.LIMIT and is_later:
+    lacking = status.regions_without_machines(found)
+    if code == errors.LIMIT and is_later and lacking:
+        ended = f"what waits is for machines of {lacking}; run one there with --region"
+    elif code == errors.LIMIT and is_later:
         ended = f"nothing is due within the hour{_next_due(found)}; run again then, or with --forever"
     elif not found["waiting"]:
         ended = ended.replace(" with work left", "")

@@ -17,6 +17,7 @@ from crawler import __version__
 from crawler.errors import UsageError, did_you_mean
 from crawler.fetch.request import FetchOptions
 from crawler.fetch.trust import BY_OPERATOR, OPERATOR_ONLY, Trust, check_harmless, check_not_stored
+from crawler.settings.regions import Rules, regions_of
 from crawler.settings.values import (
     Check,
     by,
@@ -29,6 +30,7 @@ from crawler.settings.values import (
     optional,
     rate,
     regex,
+    region,
     selector,
     several,
     share,
@@ -173,8 +175,23 @@ class Settings:
         choice("domain", "host", "url"),
         "domain: one worker for all hosts of a domain; host: one per host; url: all workers share a host, for delay 0",
     )
+    regions: Mapping[str, str] = setting(
+        {},
+        by_pattern(region),
+        "region by host pattern (`*.jp: tokyo`), whose hosts are for `run --region tokyo`; the first match counts",
+    )
+    region_takeover: float | None = setting(
+        300.0,
+        optional(duration),
+        "seconds after which all machines crawl the hosts of a region that has no machine; null: they wait for one",
+    )
     heartbeat: float = setting(2.0, duration, "seconds between a worker's heartbeats")
     dead_after: float = setting(30.0, duration, "seconds without a heartbeat after which a worker counts as dead")
+
+    @property
+    def region_rules(self) -> Rules:
+        """The regions by pattern, as a value that can be compared and cached."""
+        return tuple(self.regions.items())
 
     @property
     def removed_parameters(self) -> tuple[str, ...]:
@@ -269,6 +286,8 @@ def check_together(settings: Settings, trust: Trust | None = None) -> None:
         raise UsageError("max_per_host needs spread: domain or host, because one worker must count a host's pages")
     if settings.delays and settings.spread == "url":
         raise UsageError("delays needs spread: domain or host, because one worker must time a host's requests")
+    if settings.shards <= len(regions_of(settings.region_rules)):
+        raise UsageError(f"regions needs more shards than {settings.shards}: one for each region, and one for the rest")
     if settings.dead_after < 4 * settings.heartbeat:
         raise UsageError(
             f"dead_after is {settings.dead_after:g} s, but must be at least four times heartbeat "

@@ -131,6 +131,13 @@ def network(value: Any) -> str:
     return line(value)
 
 
+def region(value: Any) -> str:
+    """The name of a region: it becomes part of file names."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", text(value)):
+        raise ValueError("must be a name such as tokyo: small letters, digits, - and _, 32 at most")
+    return text(value)
+
+
 def regex(value: Any) -> str:
     """A regular expression that takes linear time."""
     text(value)
