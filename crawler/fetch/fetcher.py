@@ -54,14 +54,14 @@ class _CutShort(Exception):
 class Fetcher:
     """Sends requests with the same options on one event loop, over connections that it keeps open."""
 
-    def __init__(self, options: FetchOptions) -> None:
+    def __init__(self, options: FetchOptions, cookies: Cookies | None = None) -> None:
         self.options = options
         self._resolver = Resolver(options.connect_timeout)
         self._inflating = asyncio.Semaphore(STEPS[-1][1])
         self._routes = tuple(read_route(rule) for rule in options.connect_to)
         self._headers = (f"User-Agent: {options.user_agent}", *_ACCEPT)
         self._client = _client(options)
-        self._cookies = Cookies() if options.cookies else None
+        self._cookies = (cookies or Cookies()) if options.cookies else None
         self._timeouts = options.connect_timeout, options.first_byte_timeout
         self._used: OrderedDict[tuple[str, int], str] = OrderedDict()  # the last address of a host and port
         self._first_timeouts = _shorter(options.connect_timeout), _shorter(options.first_byte_timeout)

@@ -89,8 +89,8 @@ class Files:
         with self._translated(""):
             os.umask(~os.stat(self.root).st_mode & 0o777)
 
-    def put(self, name: str, data: bytes, later: bool = False) -> None:
-        """Write a file so that it appears whole or not at all.
+    def put(self, name: str, data: bytes, later: bool = False, mode: int = 0o666) -> None:
+        """Write a file so that it appears whole or not at all; the umask narrows its `mode`.
 
         With `later` its bytes may wait for the next `sync` to reach the disk, where that syncs many files at once.
         """
@@ -98,7 +98,8 @@ class Files:
         def write(handle: int) -> None:
             draft = Draft(name, self._new_name(), data)
             # What replaces a file is on the disk before it does: a record may rest on the old one.
-            self._write_new(handle, draft.temporary, data, later and not self._must_replace(handle, leaf_of(name)))
+            is_later = later and not self._must_replace(handle, leaf_of(name))
+            self._write_new(handle, draft.temporary, data, is_later, mode)
             try:
                 draft.rename(handle)
             except OSError:
@@ -467,10 +468,10 @@ class Files:
                     _remove(handle, name)
         return True
 
-    def _write_new(self, handle: int, name: str, data: bytes, later: bool = False) -> None:
+    def _write_new(self, handle: int, name: str, data: bytes, later: bool = False, mode: int = 0o666) -> None:
         is_synced_later = self.durable and later and self._syncs_at_once
         self._disk.is_unsynced = self._disk.is_unsynced or is_synced_later
-        descriptor = os.open(name, NEW_FILE, 0o666, dir_fd=handle)
+        descriptor = os.open(name, NEW_FILE, mode, dir_fd=handle)
         try:
             rest = memoryview(data)
             while rest:

@@ -28,7 +28,7 @@ MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does n
 MEASURED = 32  # files of a folder whose size is looked up
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 WHOLE = "whole.0"  # an empty file in each shard's folder, made with it: whoever empties the folder removes it too
-FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
+FOLDERS = ("htmls", "links", "errs", "robots", "cookies", "seeds", "frontier", "shards", "workers")
 
 
 @dataclass(frozen=True, slots=True)

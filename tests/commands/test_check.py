@@ -168,6 +168,8 @@ class Vandal:
         ):
             self.expect("unexpected", path).mkdir()
         self.expect("unexpected", "htmls/b.example").symlink_to("/")
+        (self.root / "cookies" / host).mkdir()
+        self.expect("cookies", f"cookies/{host}/0badcafe-1").write_text("sid=1")
         self.expect("unexpected", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
         self.expect("unexpected", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
         self.expect("control", "workers/00000001.stop").write_text("")

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +16,13 @@ from pathlib import Path
 import pytest
 from lab import databases, script, sites
 from lab.marks import later
+from lab.session import SessionSite
 from lab.sites import COMPLAINTS, GALLERY, QUOTES
 from lab.webs import TreeWeb
-from lab.world import LONG, Answers, crawler, end, html, world
+from lab.world import COMMAND, LONG, Answers, crawler, end, html, wait_for, world
 from test_extract_outputs import extract, query
 
+from crawler import Store, errors
 from crawler.commands.demo.server import requested_twice
 
 MANUAL = (Path(__file__).parents[2] / "crawler/manual/recipes.md").read_text("utf-8")
@@ -155,6 +158,36 @@ def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Pat
     header, *images = (tmp_path / "images.csv").read_text().splitlines()
     assert header == "image"
     assert set(images) == {f"http://{GALLERY}/i/1.jpg", f"http://{GALLERY}/i/2.jpg", "http://cdn.example/3.jpg"}
+
+
+@pytest.mark.parametrize("given", ["a session", "cookies", "a login"])
+def test_a_session_site_is_stopped_and_resumed_on_four_workers(tmp_path: Path, given: str) -> None:
+    server, root = SessionSite(brake=50), tmp_path / "crawl"
+    server.sessions.add("mine")
+    own = {
+        "a session": [],
+        "cookies": ["--cookies", f"{tmp_path}/cookies"],
+        "a login": ["--netrc", f"{tmp_path}/netrc"],
+    }
+    (tmp_path / "cookies").write_text("members.example\tFALSE\t/\tFALSE\t0\tsid\tmine\n")
+    (tmp_path / "netrc").write_text("machine members.example login me password sid=mine\n")
+    for name in ("cookies", "netrc"):
+        (tmp_path / name).chmod(0o600)
+    command = [*COMMAND, "run", str(root), "http://members.example/", "--workers", "4", "--delay", "0", *own[given]]
+    command += ["--connect-to", f"::127.0.0.1:{server.port}", "-q"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: server.count(200) > 50)
+    run.send_signal(signal.SIGINT)
+    end(run, errors.STOPPED)
+    server.brake = None
+    end(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    server.close()
+    pages = {page.url for page in Store(root).pages()}
+    assert {url.replace("members.example", f"127.0.0.1:{server.port}") for url in pages} == server.pages
+    assert "105 pages" in MANUAL and len(pages) == 105 and not list(Store(root).failures())
+    assert server.count(403) == 0
+    stored = sorted((root / "cookies").glob("*/*"))
+    assert [path.parent.name for path in stored] == (["members.example"] if given == "a session" else [])
 
 
 @pytest.mark.parametrize("name", [name for name in vars(sites) if name.endswith("_RULES")])

@@ -16,6 +16,7 @@ from crawler.fleet.control import ABANDONED, PAUSE, STOP
 from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
+from crawler.store import jars
 from crawler.store.mount import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.store import KEY, MISSING_CACHED, shard_name
@@ -42,12 +43,28 @@ def others(scene: Scene) -> Iterator[Problem]:
     for noun in NOUNS:  # whether a host's folder is one is checked with the host
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]
+    yield from _cookies(scene)
     yield from scene.sort("seeds", lambda name: True, "")[1]
     count = scene.settings.shards
     shards = {shard_name(number) for number in range(count)}
     yield from scene.sort("frontier", shards.__contains__, "a shard", (FOLDER,))[1]
     yield from _shards(scene, count)
     yield from _workers(scene)
+
+
+def _cookies(scene: Scene) -> Iterator[Problem]:
+    hosts, bad = scene.sort(jars.FOLDER, urls.is_host, "a host", (FOLDER,))
+    yield from bad
+    for host in hosts:
+        names, bad = scene.sort(jars.folder_of(host), jars.NAME.fullmatch, "a file of cookies")
+        yield from bad
+        for name in names:
+            try:
+                jars.read(scene.files, host, name)
+            except jars.NotOurs:
+                scene.harmless["cookies that only another user may read"] += 1
+            except jars.BadJar as error:
+                yield Problem("cookies", f"{jars.folder_of(host)}/{name}", str(error))
 
 
 def _shards(scene: Scene, count: int) -> Iterator[Problem]:

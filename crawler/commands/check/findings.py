@@ -31,6 +31,7 @@ KINDS = {
     "changed-html": "record and html are moved to lost/, and the URL is requested again",
     "orphan-html": "moved to lost/",
     "both": "the failure record is moved to lost/",
+    "cookies": "moved to lost/; the crawl continues without them",
     "unexpected": "moved to lost/",
     "temporary": "removed",
     "half-batch": "moved to lost/; its tasks are handed over again",

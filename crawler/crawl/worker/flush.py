@@ -15,12 +15,15 @@ from typing import Any, TypeVar
 from crawler.crawl.logs import log
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
+from crawler.crawl.worker.jars import Jars
 from crawler.errors import StoreError
+from crawler.fetch.cookies import Cookie
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
+from crawler.store.jars import folder_of as folder_of_jars
 from crawler.store.mount import Draft, Io, Run
 from crawler.store.records import depth_of, failure_record, to_json
 from crawler.store.store import Robots, path_of
@@ -57,6 +60,7 @@ class Flush:
         store: StoreWriter,
         frontier: Frontier,
         seeds: Seeds,
+        jars: Jars,
         counters: Counters,
         clock: Clock,
         io: Io,
@@ -69,7 +73,7 @@ class Flush:
         """
         self._handling = handling
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
-        self._counters, self._clock, self._io, self._run = counters, clock, io, run
+        self._jars, self._counters, self._clock, self._io, self._run = jars, counters, clock, io, run
         self._waiting: list[Outcome] = []
         self._bytes = 0  # of their html and links
         self._writing = self._writing_bytes = 0  # of the group that is being written
@@ -153,7 +157,7 @@ class Flush:
         return self._count_unflushed() >= GROUP or self._bytes + self._robots_bytes >= GROUP_BYTES
 
     def _count_unflushed(self) -> int:
-        return len(self._waiting) + len(self._robots) + self._retries
+        return len(self._waiting) + len(self._robots) + self._retries + self._jars.unflushed
 
     @property
     def count(self) -> int:
@@ -168,11 +172,15 @@ class Flush:
 
     # ---- the flush
 
-    async def flush(self) -> None:
-        """5, 6 and 7 for a group: write html, hand over the links, sync, then publish the records."""
+    async def flush(self, is_last: bool = False) -> None:
+        """5, 6 and 7 for a group: write html, hand over the links, sync, then publish the records.
+
+        Cookies that could wait are written if this `is_last` before others take over.
+        """
         group, self._waiting = self._waiting, []
         size, self._bytes = self._bytes, 0
         retries, self._retries = self._retries, 0
+        jars = self._jars.take(is_last)
         self._writing, self._writing_bytes = len(group) + retries, size
         drafts: list[tuple[Outcome, Draft]] = []
         published: list[Outcome] = []
@@ -181,13 +189,16 @@ class Flush:
             await self._sync_if_many_published()
             await self._update_depths()
             robots = dict(self._robots)
-            await self._io(self._write, group, robots, drafts, sizes)
-            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})
+            await self._io(self._write, group, robots, jars, drafts, sizes)
+            htmls = {f"htmls/{it.task.host}" for it in group if it.html is not None}
+            await self._frontier.flush(htmls | set(map(folder_of_jars, jars)))
             self._robots_are_written(robots)
+            await self._jars_are_written()
             await self._io(self._publish, drafts, published)
         except StoreError:
             done = set(map(id, published))
             self._put_back([it for it in group if id(it) not in done], retries)
+            self._jars.end(is_done=False)
             await self._io(self._discard, drafts)
             raise
         finally:
@@ -207,6 +218,11 @@ class Flush:
                 if host in self._robots_tasks:
                     self._frontier.hand_over([self._robots_tasks.pop(host)])
 
+    async def _jars_are_written(self) -> None:
+        old = self._jars.end(is_done=True)
+        if any(old.values()):
+            await self._io(self._jars.drop, old)
+
     def _drop_robots(self, host: str) -> None:
         old = self._robots.pop(host, None)
         self._robots_bytes -= len(old.body) if old else 0
@@ -215,10 +231,11 @@ class Flush:
         self,
         group: list[Outcome],
         robots: dict[str, Robots],
+        jars: dict[str, tuple[Cookie, ...]],
         drafts: list[tuple[Outcome, Draft]],
         sizes: dict[str, int],
     ) -> None:
-        """Write robots.txt files and html, and the records as drafts; note the bytes of pages and records."""
+        """Write robots.txt files, cookies and html, and the records as drafts; note the bytes of pages and records."""
 
         def write(it: Outcome) -> None:
             if it.html is not None:
@@ -228,6 +245,7 @@ class Flush:
             sizes[it.task.name] = len(it.html or b"") + len(record)
 
         self._map(lambda item: self._store.put_robots(*item), robots.items())
+        self._map(lambda item: self._jars.write(*item), jars.items())
         self._map(write, group)
 
     def _publish(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:

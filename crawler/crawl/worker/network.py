@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker.address_pace import AddressPace
 from crawler.crawl.worker.ending import Stopped
+from crawler.crawl.worker.jars import Jars
 from crawler.fetch.trust import Trust
 from crawler.fleet.shards import Shards
 from crawler.frontier.hosts import Host
@@ -47,10 +48,10 @@ class Requests:
     """Sends the requests of a worker."""
 
     def __init__(
-        self, network: Network, shards: Shards, trust: Trust, settings: LiveSettings, pace: AddressPace
+        self, network: Network, shards: Shards, trust: Trust, settings: LiveSettings, pace: AddressPace, jars: Jars
     ) -> None:
         self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
-        self._pace = pace
+        self._pace, self._jars = pace, jars
 
     async def get(self, task: Task, host: Host) -> Fetched | Failure:
         """3. Request a page or a sitemap; TooSoon if its address must rest first."""
@@ -69,6 +70,7 @@ class Requests:
 
     async def get_robots(self, url: str, task: Task, host: Host) -> Fetched | Failure:
         """Request a robots.txt, or where it redirects to on the same host, in the turn of a task."""
+        await self._jars.ready(host.name)
         self._check_ownership()
         response = await self._network.get(
             url,

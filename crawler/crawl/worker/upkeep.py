@@ -182,11 +182,11 @@ class Upkeep:
         if self._flush.has_group or is_old or is_all or self._ending.draining:
             await self.flush()
 
-    async def flush(self) -> None:
-        """Flush, and tell the other workers of this machine."""
+    async def flush(self, is_last: bool = False) -> None:
+        """Flush, and tell the other workers of this machine; `is_last` before shards are given away."""
         had_results = self._flush.count > 0
         self._unflushed_since = 0.0
-        await self._flush.flush()
+        await self._flush.flush(is_last)
         self._scoreboard.set(self._row, "sent", self._frontier.sent)
         if had_results:
             counters, _ = self.report()
@@ -252,7 +252,7 @@ class Upkeep:
     async def _release(self, shards: set[int]) -> None:
         if not shards:
             return
-        await self.flush()
+        await self.flush(is_last=True)
         await self._flush.sync_records()
         lost = shards - await self._io(self._shards.own_still, shards)
         await self._frontier.disown(shards, lost)

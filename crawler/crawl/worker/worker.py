@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -21,12 +21,14 @@ from crawler.crawl.worker.flush import Flush
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.heartbeat import HeartbeatThread
 from crawler.crawl.worker.in_flight import InFlight
+from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.limit import PageLimit
 from crawler.crawl.worker.network import Network, Requests
 from crawler.crawl.worker.pauses import Pauses
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Visits
+from crawler.fetch.cookies import Cookies
 from crawler.fetch.trust import Trust
 from crawler.fleet.shards import Shards
 from crawler.frontier.batches import BatchFiles, in_parts, to_lines
@@ -68,8 +70,12 @@ class Worker:
         check_cpu: Callable[[], None] = lambda: None,
         trust: Trust | None = None,
         on_page: OnPage | None = None,
+        cookies: Cookies | None = None,
     ) -> None:
-        """`io` makes calls that block, `run` those for many files; `network` sends requests, `on_page` takes pages."""
+        """`io` makes calls that block, `run` those for many files; `network` sends requests, with these `cookies`.
+
+        `on_page` takes pages.
+        """
         random = random or Random()
         live = LiveSettings(settings)
         self.settings, self.clock, self.scoreboard, self._row = live, clock, scoreboard, row
@@ -82,14 +88,25 @@ class Worker:
         batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
+        self.jars = Jars(
+            store,
+            cookies or Cookies(),
+            self.frontier,
+            self.pauses,
+            self.shards,
+            live,
+            scoreboard,
+            row,
+            clock,
+        )
         note = partial(self._note_reading, reader=HANDLER)
         self.handling = Handling(on_page, self.counters, note) if on_page else None
-        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run, self.handling)
+        self.flush = Flush(store, self.frontier, self.seeds, self.jars, self.counters, clock, io, run, self.handling)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
         address_pace = AddressPace(live, clock)
-        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace)
+        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace, self.jars)
         self.robots_cache = RobotsCache(
             store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
         )
@@ -99,6 +116,7 @@ class Worker:
             self.seeds,
             self.requests,
             self.robots_cache,
+            self.jars,
             self.flush,
             self.pauses,
             self.counters,
@@ -205,7 +223,10 @@ def run_worker(
 
     async def run() -> Worker:
         keep_ticking(scoreboard, row)
-        fetcher = Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept))
+        # Of a host that gets secrets of the operator's, nothing goes to the store: it may be as good as a password.
+        is_stored = lru_cache(4096)(lambda host: not trust.is_secret(host))
+        cookies = Cookies(trust.own_cookies, store.files.me, is_stored)
+        fetcher = Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept), cookies)
         worker = Worker(
             store,
             settings,
@@ -218,6 +239,7 @@ def run_worker(
             check_cpu=check_cpu,
             trust=trust,
             on_page=on_page,
+            cookies=cookies,
         )
         try:
             await worker.run()
