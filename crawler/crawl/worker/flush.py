@@ -1,5 +1,7 @@
 """The flush: for a group of results at a time, html, then the hand-over of links, then sync, then the records.
 
+With `warc: true` their exchanges are appended to a WARC file together with the html.
+
 A record appears only after its html is whole and its links have been handed over, both on the disk. Results wait here
 until the group is written: after a kill their URLs are requested again, so there is a limit to them.
 """
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from crawler.crawl.logs import log
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.errors import StoreError
 from crawler.frontier.frontier import Frontier
@@ -59,8 +62,10 @@ class Flush:
         clock: Clock,
         io: Io,
         run: Run = map,
+        archive: Archive | None = None,
     ) -> None:
         """`run` calls a function for each item of a group, several at a time where each call has latency."""
+        self._archive = archive
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._counters, self._clock, self._io, self._run = counters, clock, io, run
         self._waiting: list[Outcome] = []
@@ -130,13 +135,17 @@ class Flush:
 
         A robots.txt and a retry count too: after a kill they are requested again like pages, the retry too early.
         """
-        waiting, size = self._count_unflushed(), self._bytes + self._robots_bytes
-        return waiting + self._writing >= MAX_RESULTS or size + self._writing_bytes >= MAX_BYTES
+        size = self._unflushed_bytes + self._writing_bytes
+        return self._count_unflushed() + self._writing >= MAX_RESULTS or size >= MAX_BYTES
 
     @property
     def has_group(self) -> bool:
         """Whether enough waits for a flush."""
-        return self._count_unflushed() >= GROUP or self._bytes + self._robots_bytes >= GROUP_BYTES
+        return self._count_unflushed() >= GROUP or self._unflushed_bytes >= GROUP_BYTES
+
+    @property
+    def _unflushed_bytes(self) -> int:
+        return self._bytes + self._robots_bytes + (self._archive.bytes if self._archive else 0)
 
     def _count_unflushed(self) -> int:
         return len(self._waiting) + len(self._robots) + self._retries
@@ -149,7 +158,7 @@ class Flush:
     @property
     def is_unflushed(self) -> bool:
         """Whether anything waits for a flush."""
-        is_waiting = self._count_unflushed() or self._writing
+        is_waiting = self._count_unflushed() or self._writing or (self._archive and self._archive.count)
         return bool(is_waiting or self._frontier.queued or self._frontier.table.nearer)
 
     # ---- the flush
@@ -168,8 +177,9 @@ class Flush:
             await self._update_depths()
             robots = dict(self._robots)
             await self._io(self._write, group, robots, drafts, sizes)
-            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})
+            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None} | self._warcs)
             self._robots_are_written(robots)
+            await self._archive_is_synced()
             await self._io(self._publish, drafts, published)
         except StoreError:
             done = set(map(id, published))
@@ -179,6 +189,16 @@ class Flush:
         finally:
             self._writing = self._writing_bytes = 0
             self._mark_done(published, sizes)
+
+    @property
+    def _warcs(self) -> set[str]:
+        return self._archive.folders if self._archive else set()
+
+    async def _archive_is_synced(self) -> None:
+        if self._archive:
+            self._archive.synced()
+            if self._archive.segments.is_full:
+                await self._io(self._archive.segments.close)
 
     def _put_back(self, group: list[Outcome], retries: int) -> None:
         """Let results wait for the next flush, which writes everything of them anew."""
@@ -204,7 +224,7 @@ class Flush:
         drafts: list[tuple[Outcome, Draft]],
         sizes: dict[str, int],
     ) -> None:
-        """Write robots.txt files and html, and the records as drafts; note the bytes of pages and records."""
+        """Write exchanges, robots.txt and html, and the records as drafts; note the bytes of pages and records."""
 
         def write(it: Outcome) -> None:
             if it.html is not None:
@@ -213,6 +233,8 @@ class Flush:
             drafts.append((it, self._files.draft(path_of(folder, it.task.name), record)))
             sizes[it.task.name] = len(it.html or b"") + len(record)
 
+        if self._archive:
+            self._archive.write()
         self._map(lambda item: self._store.put_robots(*item), robots.items())
         self._map(write, group)
 

@@ -15,6 +15,7 @@ from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.crawl.watchdog import TICK_INTERVAL
 from crawler.crawl.worker.address_pace import AddressPace
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
@@ -77,12 +78,13 @@ class Worker:
         batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
-        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run)
+        self.archive = Archive(store.files, settings, clock, random) if settings.warc else None
+        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run, self.archive)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
         address_pace = AddressPace(live, clock)
-        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace)
+        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace, self.archive)
         self.robots_cache = RobotsCache(
             store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
         )
@@ -123,6 +125,7 @@ class Worker:
             clock,
             io,
             check_cpu,
+            self.archive,
         )
         self.heartbeat = HeartbeatThread(self.upkeep, self.shards, self.ending, clock)
 
