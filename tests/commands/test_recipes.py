@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +90,22 @@ def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Pat
     header, *images = (tmp_path / "images.csv").read_text().splitlines()
     assert header == "image"
     assert set(images) == {f"http://{GALLERY}/i/1.jpg", f"http://{GALLERY}/i/2.jpg", "http://cdn.example/3.jpg"}
+
+
+def test_a_warc_of_a_site_is_read_by_other_tools(tmp_path: Path) -> None:
+    with world(Answers(sites.handbook()), tmp_path) as w:
+        w.crawl("--scope", "host", "-s", "warc=true")
+        (path,) = (w.root / "warcs").glob("*.warc.gz")
+        assert path.with_suffix("").with_suffix(".cdxj").exists()
+        flags = ["index", "-f", "warc-type,http:status,warc-target-uri", str(path)]
+        command = [sys.executable, "-m", "warcio.cli"]
+        told = subprocess.run([*command, *flags], capture_output=True, text=True, check=True).stdout
+        shown = [line for line in told.splitlines() if "request" not in line]
+        assert all(
+            line.replace('"revisit"', '"response"') in MANUAL.replace('"revisit"', '"response"') for line in shown
+        )
+        assert len(shown) == 6 and sum('"revisit"' in line for line in shown) == 1
+        subprocess.run([*command, "check", str(path)], check=True)
 
 
 @pytest.mark.parametrize("name", [name for name in vars(sites) if name.endswith("_RULES")])
