@@ -176,6 +176,10 @@ class Settings:
     parser: str = setting(
         "turbohtml", choice("turbohtml", "html5lib"), "HTML parser: turbohtml, or html5lib as the slow reference"
     )
+    warc: bool = setting(
+        False, yes_no, "write every request and response as it came to WARC files in warcs/, beside the pages"
+    )
+    warc_size: int = setting(1 << 30, size, "bytes at which a WARC file is closed and indexed, and another begun")
     durable: bool = setting(True, yes_no, "sync pages to disk, so that they survive a power cut of the file server")
     min_free: int = setting(64 << 20, size, "pause while the store has fewer free bytes", live=True)
     min_inodes: int = setting(2000, whole(0), "pause while the store has fewer free inodes", live=True)

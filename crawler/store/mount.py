@@ -1,4 +1,4 @@
-"""All that we use of a mount: put, create, claim, get, names, drop.
+"""All that we use of a mount: put, append, create, claim, get, names, drop.
 
 A file appears complete: it is written under a temporary name that nobody else uses and then renamed. Not promised:
 that a listing is fresh (call `freshen` first), or that two writers of one name take turns (the last one wins; callers
@@ -29,6 +29,7 @@ HOPELESS = {errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.EINVAL}
 MISSHAPEN = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 GONE = {errno.ENOTCONN, errno.EIO, errno.ESTALE, errno.ENODEV, errno.EHOSTDOWN, errno.ESHUTDOWN}  # of a mount
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
+OLD_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
 FOLDER, LINK, FILE = "folder", "link", "file"
@@ -125,6 +126,25 @@ class Files:
         """Remove a draft, if it still is one."""
         with suppress(OSError), self.directories.opened(folder_of(draft.name)) as handle:
             draft.remove(handle)
+
+    def append(self, name: str, data: bytes, at: int) -> None:
+        """Write to the end, which is `at`, of a file that this client alone writes; a new one if that is 0.
+
+        The bytes may wait for the next `sync`, as with `put` and `later`. After an error, also of that sync, nobody
+        knows what follows `at`: begin another file.
+        """
+        with self._translated(name), self.directories.open_or_make(folder_of(name)) as handle:
+            is_synced_later = self._is_synced_later(True)
+            descriptor = os.open(leaf_of(name), OLD_FILE if at else NEW_FILE, 0o666, dir_fd=handle)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    count = os.pwrite(descriptor, rest, at)
+                    rest, at = rest[count:], at + count
+                if self.durable and not is_synced_later:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def _do_in(self, folder: str, act: Callable[[int], None]) -> None:
         """Act in a folder that was kept open; if there is none, or that fails, in one that is opened anew."""
@@ -483,6 +503,12 @@ class Files:
             raise
         finally:
             os.close(descriptor)
+
+    def _is_synced_later(self, later: bool) -> bool:
+        """Tell whether what is written now waits for the next sync, and note that it does."""
+        is_synced_later = self.durable and later and self._syncs_at_once
+        self._disk.is_unsynced = self._disk.is_unsynced or is_synced_later
+        return is_synced_later
 
     def _new_name(self) -> str:
         return f".{self.me}-{self._token}-{next(self._numbers):x}"

@@ -190,6 +190,22 @@ def test_a_session_site_is_stopped_and_resumed_on_four_workers(tmp_path: Path, g
     assert [path.parent.name for path in stored] == (["members.example"] if given == "a session" else [])
 
 
+def test_a_warc_of_a_site_is_read_by_other_tools(tmp_path: Path) -> None:
+    with world(Answers(sites.handbook()), tmp_path) as w:
+        w.crawl("--scope", "host", "-s", "warc=true")
+        (path,) = (w.root / "warcs").glob("*.warc.gz")
+        assert path.with_suffix("").with_suffix(".cdxj").exists()
+        flags = ["index", "-f", "warc-type,http:status,warc-target-uri", str(path)]
+        command = [sys.executable, "-m", "warcio.cli"]
+        told = subprocess.run([*command, *flags], capture_output=True, text=True, check=True).stdout
+        shown = [line for line in told.splitlines() if "request" not in line]
+        assert all(
+            line.replace('"revisit"', '"response"') in MANUAL.replace('"revisit"', '"response"') for line in shown
+        )
+        assert len(shown) == 6 and sum('"revisit"' in line for line in shown) == 1
+        subprocess.run([*command, "check", str(path)], check=True)
+
+
 @pytest.mark.parametrize("name", [name for name in vars(sites) if name.endswith("_RULES")])
 def test_the_manual_shows_these_rules(name: str) -> None:
     assert getattr(sites, name) in MANUAL

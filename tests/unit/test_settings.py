@@ -61,6 +61,8 @@ OTHERS: dict[str, Any] = {
     "headers": ("Accept-Language: de", "From: a: b"),
     "cookies": False,
     "parser": "html5lib",
+    "warc": True,
+    "warc_size": 1 << 20,
     "durable": False,
     "min_free": 0,
     "min_inodes": 5,

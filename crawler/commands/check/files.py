@@ -19,6 +19,9 @@ from crawler.frontier.task import Task
 from crawler.store import jars
 from crawler.store.mount import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
+from crawler.store.segments import FOLDER as WARCS
+from crawler.store.segments import NAME as WARC_NAME
+from crawler.store.segments import SEGMENT, unindexed, worker_of
 from crawler.store.store import KEY, MISSING_CACHED, shard_name
 from crawler.web import urls
 
@@ -50,6 +53,7 @@ def others(scene: Scene) -> Iterator[Problem]:
     yield from scene.sort("frontier", shards.__contains__, "a shard", (FOLDER,))[1]
     yield from _shards(scene, count)
     yield from _workers(scene)
+    yield from _warcs(scene)
 
 
 def _cookies(scene: Scene) -> Iterator[Problem]:
@@ -102,6 +106,14 @@ def _workers(scene: Scene) -> Iterator[Problem]:
         age = scene.clock - (scene.files.written(f"workers/{name}") or scene.clock)
         if name != PAUSE and name.partition(".")[0] not in scene.alive and age > ABANDONED:
             yield Problem("control", f"workers/{name}", "its machine is gone")
+
+
+def _warcs(scene: Scene) -> Iterator[Problem]:
+    yield from scene.sort(WARCS, WARC_NAME.fullmatch, "a WARC file or its index")[1]
+    with suppress(Misshapen):  # a link in place of the folder is a finding of its own
+        for name in unindexed(scene.files):
+            if worker_of(name) not in scene.alive:
+                yield Problem("no-index", f"{WARCS}/{name}{SEGMENT}", "its worker died before it wrote the index")
 
 
 # ---- files of a host

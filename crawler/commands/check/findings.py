@@ -38,6 +38,7 @@ KINDS = {
     "lost-link": "handed over",
     "shard": "given one name",
     "control": "removed",
+    "no-index": "indexed",
     "frontier": "rebuilt from the records (rehydrated)",
 }
 

@@ -1,5 +1,7 @@
 """The flush: for a group of results at a time, html, then the hand-over of links, then sync, then the records.
 
+With `warc: true` their exchanges are appended to a WARC file together with the html.
+
 A record appears only after its html is whole and its links have been handed over, both on the disk. Results wait here
 until the group is written: after a kill their URLs are requested again, so there is a limit to them.
 """
@@ -13,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from crawler.crawl.logs import log
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.jars import Jars
@@ -66,12 +69,14 @@ class Flush:
         io: Io,
         run: Run = map,
         handling: Handling | None = None,
+        archive: Archive | None = None,
     ) -> None:
         """`run` calls a function for each item of a group, several at a time where each call has latency.
 
-        `handling` calls the user's function for a page before it is written, if there is one.
+        `handling` calls the user's function for a page before it is written, if there is one; `archive` keeps
+        exchanges as they came, if that is wanted.
         """
-        self._handling = handling
+        self._handling, self._archive = handling, archive
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._jars, self._counters, self._clock, self._io, self._run = jars, counters, clock, io, run
         self._waiting: list[Outcome] = []
@@ -148,13 +153,17 @@ class Flush:
         """
         if self._handling and self._handling.is_full:
             return True
-        waiting, size = self._count_unflushed(), self._bytes + self._robots_bytes
-        return waiting + self._writing >= MAX_RESULTS or size + self._writing_bytes >= MAX_BYTES
+        size = self._unflushed_bytes + self._writing_bytes
+        return self._count_unflushed() + self._writing >= MAX_RESULTS or size >= MAX_BYTES
 
     @property
     def has_group(self) -> bool:
         """Whether enough waits for a flush."""
-        return self._count_unflushed() >= GROUP or self._bytes + self._robots_bytes >= GROUP_BYTES
+        return self._count_unflushed() >= GROUP or self._unflushed_bytes >= GROUP_BYTES
+
+    @property
+    def _unflushed_bytes(self) -> int:
+        return self._bytes + self._robots_bytes + (self._archive.bytes if self._archive else 0)
 
     def _count_unflushed(self) -> int:
         return len(self._waiting) + len(self._robots) + self._retries + self._jars.unflushed
@@ -167,7 +176,8 @@ class Flush:
     @property
     def is_unflushed(self) -> bool:
         """Whether anything waits for a flush."""
-        is_waiting = self._count_unflushed() or self._writing or (self._handling and self._handling.count)
+        more = (self._handling.count if self._handling else 0) + (self._archive.count if self._archive else 0)
+        is_waiting = self._count_unflushed() or self._writing or more
         return bool(is_waiting or self._frontier.queued or self._frontier.table.nearer)
 
     # ---- the flush
@@ -191,9 +201,10 @@ class Flush:
             robots = dict(self._robots)
             await self._io(self._write, group, robots, jars, drafts, sizes)
             htmls = {f"htmls/{it.task.host}" for it in group if it.html is not None}
-            await self._frontier.flush(htmls | set(map(folder_of_jars, jars)))
+            await self._frontier.flush(htmls | set(map(folder_of_jars, jars)) | self._warcs)
             self._robots_are_written(robots)
             await self._jars_are_written()
+            await self._archive_is_synced()
             await self._io(self._publish, drafts, published)
         except StoreError:
             done = set(map(id, published))
@@ -204,6 +215,16 @@ class Flush:
         finally:
             self._writing = self._writing_bytes = 0
             self._mark_done(published, sizes)
+
+    @property
+    def _warcs(self) -> set[str]:
+        return self._archive.folders if self._archive else set()
+
+    async def _archive_is_synced(self) -> None:
+        if self._archive:
+            self._archive.synced()
+            if self._archive.segments.is_full:
+                await self._io(self._archive.segments.close)
 
     def _put_back(self, group: list[Outcome], retries: int) -> None:
         """Let results wait for the next flush, which writes everything of them anew."""
@@ -235,7 +256,7 @@ class Flush:
         drafts: list[tuple[Outcome, Draft]],
         sizes: dict[str, int],
     ) -> None:
-        """Write robots.txt files, cookies and html, and the records as drafts; note the bytes of pages and records."""
+        """Write exchanges, robots.txt, cookies and html, and the records as drafts; note the bytes of each URL."""
 
         def write(it: Outcome) -> None:
             if it.html is not None:
@@ -244,6 +265,8 @@ class Flush:
             drafts.append((it, self._files.draft(path_of(folder, it.task.name), record)))
             sizes[it.task.name] = len(it.html or b"") + len(record)
 
+        if self._archive:
+            self._archive.write()
         self._map(lambda item: self._store.put_robots(*item), robots.items())
         self._map(lambda item: self._jars.write(*item), jars.items())
         self._map(write, group)

@@ -15,6 +15,7 @@ from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import HANDLER, Scoreboard
 from crawler.crawl.watchdog import TICK_INTERVAL
 from crawler.crawl.worker.address_pace import AddressPace
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
@@ -101,12 +102,15 @@ class Worker:
         )
         note = partial(self._note_reading, reader=HANDLER)
         self.handling = Handling(on_page, self.counters, note) if on_page else None
-        self.flush = Flush(store, self.frontier, self.seeds, self.jars, self.counters, clock, io, run, self.handling)
+        self.archive = Archive(store.files, settings, clock, random) if settings.warc else None
+        self.flush = Flush(
+            store, self.frontier, self.seeds, self.jars, self.counters, clock, io, run, self.handling, self.archive
+        )
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
         address_pace = AddressPace(live, clock)
-        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace, self.jars)
+        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace, self.jars, self.archive)
         self.robots_cache = RobotsCache(
             store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
         )
@@ -148,6 +152,7 @@ class Worker:
             clock,
             io,
             check_cpu,
+            self.archive,
         )
         self.heartbeat = HeartbeatThread(self.upkeep, self.shards, self.ending, clock)
 
