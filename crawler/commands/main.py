@@ -33,6 +33,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("crawl", "run", "crawl into a store, or resume a crawl"),
     "add": Command("crawl", "run", "add URLs to a crawl, whether machines are at work on it or not"),
+    "set": Command("crawl", "set", "change settings of a crawl, and say when each change counts"),
     "pause": Command("crawl", "control", "have all machines stop sending requests, until `resume`"),
     "resume": Command("crawl", "control", "have all machines resume after `pause`"),
     "stop": Command("crawl", "control", "have all machines finish cleanly, and wait for them"),
@@ -50,8 +51,9 @@ COMMANDS = {
     "hosts": Command("the corpus", "browse", "list the hosts of a store"),
     "export": Command("the corpus", "export.export", "write pages to a file or a database, a row each"),
     "extract": Command("the corpus", "extract.extract", "extract data from stored pages by rules, without requests"),
+    "compare": Command("more", "compare", "time the same URLs by processes, by requests at once, and by both"),
     "plan": Command("more", "plan", "estimate disk, machines and time for a crawl of so many pages"),
-    "demo": Command("more", "demo.demo", "crawl an embedded web and check that every page is there"),
+    "demo": Command("more", "demo.demo", "see one of two machines killed, and every page of a web there"),
     "completion": Command("more", "completion", "print a script that completes commands in a shell"),
     "help": Command("more", "help", "show a page of the manual, or the help of a command"),
 }

@@ -116,6 +116,7 @@ def _quote(place: int, ticker: str) -> str:
 # ---- an encyclopedia
 
 ARTICLES = ("Ada_Lovelace", "Charles_Babbage", "Analytical_Engine", "Kevin_Bacon_(actor)")
+WIKI_FLAGS = ("-s", "links_in=#bodyContent", "--follow-match", "^(/wiki/)((?!:).)*$")
 WIKI_RULES = r"""match: '/wiki/[^:]*$'
 columns:
   title: h1
@@ -124,11 +125,15 @@ columns:
 
 
 def wiki() -> dict[str, WebReply]:
-    """Articles that link to each other."""
-    body = "".join(f'<a href="/wiki/{article}">x</a>' for article in ARTICLES)
+    """Articles that link to each other, and around them links that are of no use."""
+    body = "".join(f'<a href="/wiki/{article}#top">x</a>' for article in ARTICLES)
+    body += "".join(
+        f'<a href="{link}">x</a>' for link in ("/wiki/File:Ada.jpg", "/w/index.php", "http://x.example/wiki/X")
+    )
+    menu = '<nav><a href="/wiki/Main_Page">x</a></nav>'
     return {
         f"{WIKI}/wiki/{article}": html(
-            f"<!doctype html><h1>{article.replace('_', ' ')}</h1><div id=bodyContent>{body}</div>"
+            f"<!doctype html>{menu}<h1>{article.replace('_', ' ')}</h1><div id=bodyContent>{body}</div>"
         )
         for article in ARTICLES
     }
@@ -148,6 +153,21 @@ def gallery() -> dict[str, WebReply]:
     """Two pages of pictures."""
     first = '<center><img src="/i/1.jpg"><img src="i/2.jpg"></center><img src="/logo.png"><a href="/next">next</a>'
     return {f"{GALLERY}/": html(first), f"{GALLERY}/next": html('<center><img src="//cdn.example/3.jpg"></center>')}
+
+
+# ---- a handbook
+
+HANDBOOK = "handbook.example"
+
+
+def handbook() -> dict[str, str | WebReply]:
+    """A site of three pages, two of them the same, and a redirect."""
+    return {
+        f"{HANDBOOK}/": html("<h1>Handbook</h1><a href=/install>x</a><a href=/print>x</a><a href=/old>x</a>"),
+        f"{HANDBOOK}/install": html("<h1>Install</h1><p>Turn the key."),
+        f"{HANDBOOK}/print": html("<h1>Install</h1><p>Turn the key."),
+        f"{HANDBOOK}/old": WebReply(301, (("Location", "/install"),)),
+    }
 
 
 def pages() -> dict[str, str | WebReply]:

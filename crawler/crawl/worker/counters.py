@@ -9,7 +9,7 @@ from crawler.crawl.scoreboard import Scoreboard
 from crawler.store.clock import Clock
 from crawler.web import reasons
 
-COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS)
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS, "handler_errors")
 MINUTE = 60.0
 
 

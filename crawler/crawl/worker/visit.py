@@ -26,6 +26,7 @@ from crawler.crawl.worker.address_pace import TooSoon
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.pauses import Pauses
 from crawler.crawl.worker.robots_cache import RobotsCache
@@ -64,6 +65,7 @@ class Visits:
         seeds: Seeds,
         requests: Requests,
         robots_cache: RobotsCache,
+        jars: Jars,
         flush: Flush,
         pauses: Pauses,
         counters: Counters,
@@ -77,7 +79,7 @@ class Visits:
     ) -> None:
         """`note_reading` is told which page is worked on, inline or as a large one: it is to blame for a crash."""
         self._store, self._frontier, self._table, self._seeds = store, frontier, frontier.table, seeds
-        self._requests, self._robots, self._flush = requests, robots_cache, flush
+        self._requests, self._robots, self._jars, self._flush = requests, robots_cache, jars, flush
         self._pauses, self._counters, self._shards, self._ending = pauses, counters, shards, ending
         self._settings, self._clock, self._random = settings, clock, random
         self._lanes = min(concurrency, MAX_LANES)
@@ -132,8 +134,13 @@ class Visits:
         if not rules.allow(task.url):
             self._flush.put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
+        sent = await self._jars.prepare(task)
         response = await self._requests.get(task, host)
-        await self._keep(task, response)
+        wait = await self._jars.ask_again(task, response, sent)
+        if wait is not None:
+            self._retry(task, _without_cookie(task, response), wait)
+        else:
+            await self._keep(task, response)
         return self._rest(host, response)
 
     def _skip(self, task: Task) -> None:
@@ -156,6 +163,7 @@ class Visits:
         kept = size = 0
         if done:
             kept, size = await self._pauses.until_store_answers(self._store.stored_size, host.name)
+        self._jars.meet(host.name, bool(host.past))
         is_met = self._table.set_met(host, kept, gains, size)
         due = await self._first_due(task, host)
         if is_met and not done and due <= self._clock.monotonic():
@@ -389,6 +397,12 @@ class Visits:
         return delay if settings.spread != "url" else delay * self._shards.count_alive()
 
 
+def _without_cookie(task: Task, response: Fetched | Failure) -> Failure:
+    """Return why a URL is requested again, for the log."""
+    reason = response.reason if isinstance(response, Failure) else f"http-{response.status}"
+    return Failure(task.url, reason, "without a cookie that the host gives to others")
+
+
 def read_options(settings: Settings) -> markup.Wants:
     """Return the settings that concern the reading of a page."""
     return markup.Wants(
@@ -398,4 +412,5 @@ def read_options(settings: Settings) -> markup.Wants:
         tracking=frozenset(settings.removed_parameters),
         token=token(settings.user_agent),
         links_in=settings.links_in or "",
+        follow_match=settings.follow_match,
     )
