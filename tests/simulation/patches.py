@@ -18,7 +18,7 @@ from crawler.crawl.logs import log
 from crawler.crawl.worker import heartbeat, upkeep
 from crawler.fleet import control, members, shards
 from crawler.frontier import batches, frontier
-from crawler.store import directories, lock, mount, store, sync, writer
+from crawler.store import directories, jars, lock, mount, store, sync, writer
 from crawler.store.writer import StoreWriter
 from simulation.mount import Profile
 from simulation.system import System
@@ -150,7 +150,8 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
         (sync, "SYNC", system.syncfs),
         (sync, "_kind", lambda root: profile.kind),
         (StoreWriter, "alone", alone),
-        (start, "ThreadPoolExecutor", Pool),
+        *((module, "ThreadPoolExecutor", Pool) for module in (start, writer)),
+        (jars, "time", clock.time),
         (upkeep, "ROUND_INTERVAL", POLL),
         (frontier, "MAX_SMALL", 2),  # so that a small crawl merges batches too
         (upkeep, "END_INTERVAL", POLL),

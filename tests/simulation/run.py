@@ -23,6 +23,7 @@ from simulation.world import World
 
 LIMIT = 900.0  # simulated seconds after the last trouble
 TROUBLES, SECONDS = 6, 12.0
+SHOW_EVERY = 100  # seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,8 @@ def many(
         scenario = Scenario.of(seed, profile, only)
         counts[scenario.profile] += 1
         result = simulate(scenario)
+        if counts.total() % SHOW_EVERY == 0:
+            print(f"{counts.total()} seeds, {failed} failed", file=sys.stderr, flush=True)
         if result.error:
             failed += 1
             print(report(scenario, result, scenario if is_quick else shrink(scenario)), flush=True)

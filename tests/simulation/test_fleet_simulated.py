@@ -9,8 +9,9 @@ from simulation.run import Scenario, command, many, report, shrink, simulate
 
 SEEDS, PART = 200, 20
 # Each of these has failed once; what was wrong is in CHANGELOG.md or in the comment.
-FOUND = [
-    (20, "local"),  # the one descriptor for syncfs had become stale, and every later sync failed
+FOUND: list[tuple[int, str, tuple[str, ...]]] = [
+    (20, "local", ()),  # the one descriptor for syncfs had become stale, and every later sync failed
+    (52, "nfs3", ("freeze_before",)),  # an heir did not rewrite the batches that it had handed over itself
 ]
 
 
@@ -20,9 +21,9 @@ def test_whatever_happens_to_a_fleet_no_page_is_lost_and_the_end_is_true(first: 
     assert not failed
 
 
-@pytest.mark.parametrize(("seed", "profile"), FOUND)
-def test_what_failed_once_does_not_fail_again(seed: int, profile: str) -> None:
-    result = simulate(Scenario.of(seed, profile))
+@pytest.mark.parametrize(("seed", "profile", "only"), FOUND)
+def test_what_failed_once_does_not_fail_again(seed: int, profile: str, only: tuple[str, ...]) -> None:
+    result = simulate(Scenario.of(seed, profile, only))
     assert result.error is None, "\n".join([*result.events, str(result.error)])
 
 
