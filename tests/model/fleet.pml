@@ -11,6 +11,7 @@
    Broken on purpose:  -DRECORD_FIRST  the record before the hand-over    -DNO_REWRITE  what is inherited stays as it is
    -DONE_LOOK  the end from one look    -DSTALE  a listing may miss what is new    -DNOT_ALL  not all inboxes were read
    -DEAGER  tidying removes batches whose URLs are only known in memory    -DUNOWNED  the end although a shard has no owner
+   -DOURS_IS_SAFE  an heir does not rewrite what it had handed over to the dead worker itself
    To see that the end can be reached at all:  -DNEVER_OVER */
 #define W 2
 #ifndef U
@@ -75,7 +76,11 @@ proctype worker(byte me) {
 #ifdef RECORD_FIRST
               done[u] = 1
 #else
-              if :: u + 1 < U -> write(u + 1) :: else fi
+              if :: u + 1 < U -> write(u + 1)
+#ifdef OURS_IS_SAFE
+                   ; ours[u + 1] = ours[u + 1] | (1 << slot)
+#endif
+              :: else fi
 #endif
          :: else -> u = 0
          fi; forget() }

@@ -54,7 +54,8 @@ def test_nor_does_any_in_a_larger_fleet(tmp_path: Path, size: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    "broken", ["RECORD_FIRST", "NO_REWRITE", "ONE_LOOK", "STALE", "NOT_ALL", "EAGER", "UNOWNED", "NEVER_OVER"]
+    "broken",
+    ["RECORD_FIRST", "NO_REWRITE", "ONE_LOOK", "STALE", "NOT_ALL", "EAGER", "UNOWNED", "OURS_IS_SAFE", "NEVER_OVER"],
 )
 def test_each_broken_variant_of_the_fleet_is_caught(tmp_path: Path, broken: str) -> None:
     size = ["-DU=2", "-DN=3"] if broken == "NO_REWRITE" else SMALL

@@ -427,7 +427,7 @@ def test_an_heir_writes_anew_also_what_it_had_handed_over_itself(root: Path) -> 
     handed_over = set(root.glob("frontier/*/heir-*"))
     heir.own([0, 1], inherited=[0, 1])
     read_all(heir)
-    while not all([heir.tidy(shard) for shard in (0, 1)]):
+    while not all(heir.tidy(shard) for shard in (0, 1)):
         pass
     assert handed_over and not handed_over & set(root.glob("frontier/*/heir-*"))
     assert on_disk(root).keys() == {A, B, C}
