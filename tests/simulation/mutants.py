@@ -50,7 +50,7 @@ class Mutant:
 
 
 PUBLISH = "await self._io(self._publish, drafts, published)"
-HAND_OVER = 'await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})'
+HAND_OVER = "await self._frontier.flush("
 CUT, FREEZE, KILL = ("power_cut",), ("freeze",), ("kill_machine", "kill_worker")
 MUTANTS = (
     Mutant(

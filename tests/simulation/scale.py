@@ -53,7 +53,7 @@ def measure(workers: int, profile: str = "nfs3", pages: int = 120) -> Cost:
     ):
         fleet = Fleet(world, disk, PROFILES[profile], pages, 40)
         system._mounts = fleet.mounts
-        fleet.checks._shards = 64
+        fleet.checks._shards, fleet.checks._delay = 64, 0.1
         fleet.make_store()
         for _ in range(workers):
             fleet.start(fleet.add_machine(), 1)
