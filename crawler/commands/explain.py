@@ -30,7 +30,7 @@ from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store, open_store, shard_name
 from crawler.terminal import many
-from crawler.web import addresses, patterns, urls
+from crawler.web import addresses, kinds, patterns, urls
 from crawler.web.page import REDIRECTS
 from crawler.web.reasons import look_up
 from crawler.web.robots import Rules, token
@@ -252,12 +252,23 @@ def _seeds(store: Store) -> Iterator[str]:
 def _not_followed(store: Store, settings: Settings, url: str) -> Decision | None:
     """Return the rule by which a link is not followed."""
     seeds = _seeds(store) if settings.scope != "any" else ()
-    scope = Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
+    scope = Scope(
+        settings.scope,
+        seeds,
+        settings.include,
+        settings.exclude,
+        settings.traps,
+        content_types=settings.content_types,
+    )
     rule = scope.refuses(url)
     if rule is None:
         return None
     if rule == "scope":
         return rule, f"it is outside the scope `{settings.scope}` of the seeds: {_some(scope.places)}"
+    if rule == "extension":
+        name = kinds.unwanted_extension(url, settings.content_types)
+        wanted = ", ".join(settings.content_types)
+        return rule, f"a file .{name} is of no type that is stored ({wanted}; rule `extension` of the setting `traps`)"
     if rule in TRAPS:
         return rule, f"it looks like a trap: {TRAPS[rule]} (rule `{rule}` of the setting `traps`)"
     return rule, _barred(settings, url, rule)

@@ -98,7 +98,10 @@ class Settings:
         None, optional(duration), "how long each machine runs; null: no limit", live=True
     )
     content_types: tuple[str, ...] = setting(
-        ("text/html", "application/xhtml+xml"), several(mime), "content types that are stored"
+        ("text/html", "application/xhtml+xml"),
+        several(mime),
+        "content types that are stored; also patterns (`image/*`, `*/*`) and words: html, pdf, images (image/*), json, "
+        "feeds (RSS, Atom and other XML), documents (PDF, office files, EPUB), all (`*/*`)",
     )
     follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
     nofollow: bool = setting(False, yes_no, "do not follow links marked rel=nofollow")
@@ -109,7 +112,7 @@ class Settings:
     traps: tuple[str, ...] = setting(
         urls.TRAPS,
         several(choice(*urls.TRAPS)),
-        "rules against crawler traps (endless calendars, repeated paths, session ids ...)",
+        "rules against useless URLs: endless calendars, repeated paths, session ids, extensions of unwanted types ...",
     )
     tracking: tuple[str, ...] = setting(
         urls.TRACKING, several(text), "query parameters that are removed from every URL; `*` matches any characters"

@@ -463,6 +463,10 @@ class Files:
     def _new_name(self) -> str:
         return f".{self.me}-{self._token}-{next(self._numbers):x}"
 
+    def temporary_name(self) -> str:
+        """Return a name for a file that is being written, which nobody else uses."""
+        return self._new_name()
+
     @contextmanager
     def _translated(self, name: str, how: Callable[[OSError, str], StoreError] | None = None) -> Iterator[None]:
         try:
