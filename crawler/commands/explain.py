@@ -28,7 +28,7 @@ from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
-from crawler.store.store import Store, open_store, shard_name
+from crawler.store.store import Store, file_of, open_store, shard_name
 from crawler.terminal import many
 from crawler.web import addresses, kinds, patterns, urls
 from crawler.web.page import REDIRECTS
@@ -80,7 +80,7 @@ def explain(store: Store, given: str) -> Facts:
         "url": url,
         "changes": _changes(given, url, settings),
         "key": urls.key(url),
-        "paths": {noun: _path(noun, url) for noun in ("htmls", "links", "errs")},
+        "paths": {noun: _path(noun, url) for noun in ("htmls", "links", "errs")} | _file_path(store, url),
         "shard": shard,
         "owner": _owner(store.files, settings, owners.get(shard, set())),
         "paused": is_paused(store.files),
@@ -126,6 +126,11 @@ def _changes(given: str, url: str, settings: Settings) -> list[str]:
 
 def _path(noun: str, url: str) -> str:
     return f"{noun}/{urls.host(url)}/{urls.key(url)}"
+
+
+def _file_path(store: Store, url: str) -> Facts:
+    name = file_of(store.record(url) or {})
+    return {"files": name} if name else {}
 
 
 def _fate(store: Store, url: str, shards: Iterable[int]) -> Facts | None:
@@ -314,7 +319,7 @@ def as_text(found: Facts) -> str:
             "url": found["url"],
             "normalized": ", ".join(found["changes"]),
             "key": found["key"],
-            "paths": f"{{htmls,links,errs}}/{host}/{found['key']}",
+            "paths": _say_paths(found, host),
             "shard": f"{shard_name(found['shard'])}, {_say_owner(found['owner'])}",
             "state": _say_state(found),
             "why": found["why"],
@@ -325,6 +330,12 @@ def as_text(found: Facts) -> str:
             "paused": "yes: no requests are sent until `crawler resume`" if found["paused"] else "",
         }
     return "\n".join(f"{name + ':':<12}{printable(line)}" for name, line in lines.items() if line)
+
+
+def _say_paths(found: Facts, host: str) -> str:
+    if "files" in found["paths"]:
+        return f"{found['paths']['files']}, links/{host}/{found['key']}"
+    return f"{{htmls,links,errs}}/{host}/{found['key']}"
 
 
 def _say_owner(owner: Facts) -> str:

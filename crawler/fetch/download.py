@@ -1,4 +1,4 @@
-"""Bodies that go to a file while they come: decoded, counted and hashed a piece at a time, so that memory stays bounded.
+"""Bodies that go to a file while they come: decoded, counted and hashed a piece at a time, in bounded memory.
 
 A body that is no text is saved once it is larger than SAVED_FROM; a text, which is read as a whole, when it is larger
 than MAX_TEXT. What is smaller stays in memory until its flush.

@@ -75,8 +75,9 @@ class Fetcher:
     ) -> Fetched | Failure:
         """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body.
 
-        With `place`, which makes a new file, a large body is saved there as it comes; an error of that is raised. On `first_contact` with a host the time to connect and to the first byte is shorter. Before it is sent, `admit`
-        is called with the addresses that it may go to, none behind a proxy; what it raises ends the request.
+        With `place`, which makes a new file, a large body is saved there as it comes; an error of that is raised. On
+        `first_contact` with a host the time to connect and to the first byte is shorter. Before it is sent, `admit` is
+        called with the addresses that it may go to, none behind a proxy; what it raises ends the request.
         """
         for line in headers:
             check_header(line)

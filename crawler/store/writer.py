@@ -18,7 +18,6 @@ from crawler.store import kept
 from crawler.store.lock import Show, StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import failure_record, to_json, utc
-from crawler.store.stream import Stream
 from crawler.store.store import (
     FOLDERS,
     FORMAT,
@@ -32,6 +31,7 @@ from crawler.store.store import (
     path_of,
     shard_name,
 )
+from crawler.store.stream import Stream
 from crawler.web import urls
 from crawler.web.page import Failure
 
@@ -42,9 +42,10 @@ Item = TypeVar("Item")
 README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
 page as UTF-8 text, files/<host>/<key>.<ext> one that is no text, byte for byte, links/<host>/<key> its record as JSON,
-errs/<host>/<key> why a URL has no page; the key is the first 24 hex digits of sha224 of the URL. frontier/ holds the URLs that are still waiting, shards/ and workers/ who
-works on them, robots/ each host's robots.txt, seeds/ the URLs that the crawl was given, crawl.yaml its settings.
-`crawler status` shows its progress; `crawler run` on any machine that mounts this folder resumes it.
+errs/<host>/<key> why a URL has no page; the key is the first 24 hex digits of sha224 of the URL. frontier/ holds the
+URLs that are still waiting, shards/ and workers/ who works on them, robots/ each host's robots.txt, seeds/ the URLs
+that the crawl was given, crawl.yaml its settings. `crawler status` shows its progress; `crawler run` on any machine
+that mounts this folder resumes it.
 
 """
 

@@ -191,7 +191,9 @@ def unwanted_extensions(content_types: tuple[str, ...]) -> frozenset[str]:
     if admits(content_types, UNKNOWN):
         return frozenset()
     return frozenset(
-        name for name, types in _ROWS.items() if name not in _OPEN and not any(admits(content_types, it) for it in types)
+        name
+        for name, types in _ROWS.items()
+        if name not in _OPEN and not any(admits(content_types, kind) for kind in types)
     )
 
 

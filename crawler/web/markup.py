@@ -75,7 +75,7 @@ class Found:
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     """Return a page's text, title, normalized links and robots tags; of a file only what its headers say."""
     text, charset = ("", "") if page.is_file else decode(page.body, page.content_type)
-    found = Found(cut=page.saved is not None and kinds.is_text(page.kind)) if page.is_file else _found(text, page, wants)
+    found = Found(cut=kinds.is_text(page.kind)) if page.is_file else _found(text, page, wants)
     links = _normalized(found.links, page.url if found.base is None else _base(found.base, page.url), wants)
     if not wants.links_in:  # they are in none of its elements
         named = other_links.in_headers(page.headers, wants.follow, wants.nofollow)

@@ -51,8 +51,12 @@ class Warc(Format):
             )
 
         content_type = found["type"] if _TYPE.fullmatch(found["type"] or "") else "text/html"
-        page = record("resource", (found["html"] or "").encode(), f"{content_type}; charset=utf-8")
-        told = to_json({name: value for name, value in found.items() if name != "html"})
+        body = found.get("body")  # of a page that is no text
+        if body is not None:
+            page = record("resource", body, content_type)
+        else:
+            page = record("resource", (found["html"] or "").encode(), f"{content_type}; charset=utf-8")
+        told = to_json({name: value for name, value in found.items() if name not in ("html", "body")})
         about = {"WARC-Refers-To": page.rec_headers.get_header("WARC-Record-ID")}
         writer.write_record(page)
         writer.write_record(record("metadata", told, "application/json", **about))

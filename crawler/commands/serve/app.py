@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -50,6 +51,7 @@ DRAWN_POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'self'"
 )
+FILE_POLICY = "sandbox; default-src 'none'"
 
 
 def serve(store: Store, address: str, port: int, names: Iterable[str], token: str | None) -> None:
@@ -134,12 +136,20 @@ class App:
             return reply(200, self._look()[1], JSON)
         if path == "/drawn":
             return reply(200, self._get(path, query, self._views.drawn), HTML, DRAWN_POLICY)
+        if path == "/file":
+            return self._file(query)
         if path == "/metrics":
             return reply(200, self._metrics(), metrics.TYPE)
         if path == "/healthz":
             self._look()
             return sentence(200, "ok")
         return sentence(404, "not found; the page is at /")
+
+    def _file(self, query: Query) -> Reply:
+        """Return a file as a download: no browser shows what strangers wrote as a part of this site."""
+        body, kind, name = self._looks.get(("/file", *sorted(query.items())), partial(self._views.file, query), 0.0)
+        found = reply(200, body, kind, FILE_POLICY)
+        return replace(found, headers=(*found.headers, ("Content-Disposition", f'attachment; filename="{name}"')))
 
     def _look(self) -> tuple[Facts, bytes]:
         """Return the state of the crawl, as facts and as JSON."""

@@ -21,8 +21,9 @@ from crawler.fleet.heartbeats import ENDED
 from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store.records import links_of
-from crawler.store.store import Store
+from crawler.store.store import Store, file_of
 from crawler.web import urls
+from crawler.web.kinds import UNKNOWN
 from crawler.web.reasons import REASONS, look_up
 from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
@@ -32,6 +33,7 @@ LONGEST = 2000  # characters of any text but a page's
 LINKS = 500  # of a record that are shown
 TEXT = 200_000  # characters of a page that are shown as text
 DRAWN = 1_000_000  # and as a page
+FILE = 64 << 20  # bytes of a file that is sent: it is in memory as a whole
 SEARCH = 1.0  # seconds that a search through failure records may take at a time
 PAST = 3  # machines that have ended and are shown
 SORTS = ("pages", "failures", "host")
@@ -149,6 +151,19 @@ class Views:
         """Return a page's text for a sandboxed frame."""
         text = (self.store.text(self._url(query)) or "")[:DRAWN]
         return QUIET.sub("<x-", text).encode("utf-8", "replace")
+
+    def file(self, query: Query) -> tuple[bytes, str, str]:
+        """Return the bytes of a page that is no text, its content type and the name of its file."""
+        url = self._url(query)
+        record = self.store.record(url) or {}
+        name = file_of(record)
+        if name is None:
+            raise UsageError(f"{url[:LONGEST]!r} has no file; only pages that are no text have one")
+        if (self.store.files.size(name) or 0) > FILE:
+            raise UsageError(f"the file is larger than {FILE >> 20} MB; copy {self.store.root}/{name}")
+        kind = str(record.get("type"))
+        known = kind if re.fullmatch(r"[\w.+-]+/[\w.+-]+", kind, re.ASCII) else UNKNOWN
+        return self.store.files.get(name) or b"", known, name.rpartition("/")[2]
 
     def settings(self, query: Query) -> Facts:
         """Return each setting of the crawl, without its secrets."""

@@ -55,7 +55,7 @@ class Requests:
         self._pace = pace
 
     async def get(self, task: Task, host: Host, place: Callable[[], Place]) -> Fetched | Failure:
-        """3. Request a page or a sitemap; TooSoon if its address must rest first. `place` makes the file of a large one."""
+        """3. Request a page or a sitemap; TooSoon if its address must rest first. `place` makes a large one's file."""
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
         most = min(self._settings.now.max_size, MAX_SITEMAP_BYTES)
         limits: dict[str, Any] = {"content_types": (), "cut": most} if task.level else {"place": place}
