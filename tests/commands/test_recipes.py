@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from lab.marks import later
 from lab.sites import COMPLAINTS, GALLERY, QUOTES
 from lab.world import Answers, crawler, world
 from test_extract_outputs import extract, query
+
+from crawler import Store
 
 MANUAL = (Path(__file__).parents[2] / "crawler/manual/recipes.md").read_text("utf-8")
 TYPES = ["-s", "content_types=[text/html, application/json]"]
@@ -88,6 +91,32 @@ def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Pat
     header, *images = (tmp_path / "images.csv").read_text().splitlines()
     assert header == "image"
     assert set(images) == {f"http://{GALLERY}/i/1.jpg", f"http://{GALLERY}/i/2.jpg", "http://cdn.example/3.jpg"}
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """What the records name in files/, by URL."""
+    return {page.url: page.file.read_bytes() for page in Store(root).pages() if page.file}
+
+
+def test_the_pictures_of_an_album_are_kept_byte_for_byte(tmp_path: Path) -> None:
+    with world(Answers(sites.album()), tmp_path) as w:
+        w.crawl("--depth", "2", "--scope", "host", "-s", "content_types=[html, images]")
+        images = {f"http://{sites.ALBUM}{path}": body for path, body in sites.PICTURES.items()}
+        assert files(w.root) == images
+        assert f"http://{sites.ALBUM}/deeper" not in w.urls()
+        extract(w.root, sites.ALBUM_RULES, tmp_path / "images.csv")
+        assert set((tmp_path / "images.csv").read_text().splitlines()) == {"image", *images}
+
+
+def test_all_papers_and_feeds_of_a_site_are_kept(tmp_path: Path) -> None:
+    with world(Answers(sites.papers()), tmp_path) as w:
+        w.crawl("--scope", "host", "-s", "content_types=[html, pdf, feeds]")
+        site = f"http://{sites.PAPERS}"
+        assert files(w.root) == {f"{site}/a.pdf": sites.PAPER, f"{site}/b.pdf": sites.PAPER[:20_000]}
+        assert w.urls() == {f"{site}/", f"{site}/news.rss", f"{site}/a.pdf", f"{site}/b.pdf"}
+        assert not {"/film.mp4", "/logo.png"} & set(w.asked(sites.PAPERS)), "no polite turn for what nobody wants"
+        listed = [json.loads(line) for line in crawler("ls", str(w.root), "--json").splitlines()]
+        assert {it["url"] for it in listed if it["type"] == "application/pdf"} == {f"{site}/a.pdf", f"{site}/b.pdf"}
 
 
 @pytest.mark.parametrize("name", [name for name in vars(sites) if name.endswith("_RULES")])

@@ -144,7 +144,7 @@ HTML = {"content-type": "text/html"}
 
 
 class SmallWeb:
-    """A tree with a redirect, a failure, a page that fails once, files, a robots.txt with a sitemap, and a second host."""
+    """A tree with a redirect, a failure, a page that fails once, files, a sitemap, and a second host."""
 
     pages: ClassVar = {
         f"{HOST}/": ["/1", "/moved", "/flaky", "/image", "/large", f"{OTHER}/"],

@@ -36,7 +36,9 @@ def test_types_patterns_and_words_say_what_is_kept(given: str, kind: str, is_kep
 
 @pytest.mark.parametrize("given", ["htm", "image", "a/b/c", "image/[a-z]", "*"])
 def test_what_is_no_type_and_no_word_is_refused_in_a_sentence(given: str) -> None:
-    with pytest.raises(ValueError, match="must be a content type such as text/html, image/\\* or \\*/\\*, or one of html"):
+    with pytest.raises(
+        ValueError, match="must be a content type such as text/html, image/\\* or \\*/\\*, or one of html"
+    ):
         values.mime(given)
 
 
@@ -57,7 +59,9 @@ def test_what_is_no_type_and_no_word_is_refused_in_a_sentence(given: str) -> Non
         ("video/mp4", False, "mp4"),
     ],
 )
-def test_text_is_told_from_files_and_files_get_extensions_of_the_table(kind: str, is_text: bool, extension: str) -> None:
+def test_text_is_told_from_files_and_files_get_extensions_of_the_table(
+    kind: str, is_text: bool, extension: str
+) -> None:
     assert (kinds.is_text(kind), kinds.extension(kind)) == (is_text, extension)
 
 
@@ -78,8 +82,30 @@ def test_a_body_without_a_type_is_known_by_its_first_bytes(kind: str, body: byte
     assert kinds.sniffed(kind, body) == shown
 
 
-SKIPPED = ["/a.jpg", "/a.JPG?x=1", "/a.pdf", "/a.zip", "/a.mp4", "/a.css", "/a.js", "/b/c.tar.gz", "/a.pdf;v=2", "/a.%70df"]
-REQUESTED = ["/", "/a", "/a.php", "/a.aspx", "/a.html", "/a.xml", "/a.unknown", "/a.jpg/", "/v.php?f=a.jpg", "/x.php/a.jpg"]
+SKIPPED = [
+    "/a.jpg",
+    "/a.JPG?x=1",
+    "/a.pdf",
+    "/a.zip",
+    "/a.mp4",
+    "/a.css",
+    "/a.js",
+    "/b/c.tar.gz",
+    "/a.pdf;v=2",
+    "/a.%70df",
+]
+REQUESTED = [
+    "/",
+    "/a",
+    "/a.php",
+    "/a.aspx",
+    "/a.html",
+    "/a.xml",
+    "/a.unknown",
+    "/a.jpg/",
+    "/v.php?f=a.jpg",
+    "/x.php/a.jpg",
+]
 REQUESTED += ["/wiki/File:Cat.jpg", "/File%3ACat.jpg", "/tags/node.js", "/wiki/Vue.js", "/u/r/blob/main/a.png", "/a.1"]
 
 

@@ -27,7 +27,9 @@ RDF = """<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns=
 
 def links(body: str, kind: str, *follow: str, **headers: str) -> list[str]:
     page = Fetched(URL, 200, {"content-type": kind, **headers}, body.encode())
-    return [link.removeprefix("http://a.example") for link in markup.read(page, Wants(follow=(*FOLLOWED, *follow))).links]
+    return [
+        link.removeprefix("http://a.example") for link in markup.read(page, Wants(follow=(*FOLLOWED, *follow))).links
+    ]
 
 
 @pytest.mark.parametrize("kind", ["application/rss+xml", "text/xml; charset=utf-8", "application/xml"])
