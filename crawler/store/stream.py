@@ -21,7 +21,7 @@ class Stream:
     def __init__(self, files: Files, folder: str) -> None:
         self._files, self._folder = files, folder
         self._name = files.temporary_name()
-        self._size = 0
+        self._size, self._is_gone = 0, False
         self._failed_syncs = files.failed_syncs
         self._descriptor: int | None = None
         with self._translated(), files.directories.open_or_make(folder) as handle:
@@ -33,8 +33,8 @@ class Stream:
 
     @property
     def is_sound(self) -> bool:
-        """Whether no sync of the store has failed since it was begun: the disk may have lost a part of it."""
-        return self._files.failed_syncs == self._failed_syncs
+        """Whether it is there, and no sync of the store has failed since: the disk may have lost a part of it."""
+        return not self._is_gone and self._files.failed_syncs == self._failed_syncs
 
     def write(self, data: bytes) -> None:
         """Write more."""
@@ -64,9 +64,10 @@ class Stream:
         with self._translated(), self._files.directories.open_or_make(self._folder) as handle:
             try:
                 os.rename(self._name, leaf_of(leaf), src_dir_fd=handle, dst_dir_fd=handle)
-            except OSError:
+            except OSError as error:
                 # The reply to a rename may be lost, and its retry finds no source.
                 if self._files.size(f"{self._folder}/{leaf}") != self._size:
+                    self._is_gone = isinstance(error, FileNotFoundError)
                     raise
         self._name = leaf
 
