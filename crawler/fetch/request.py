@@ -240,7 +240,12 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def codings_of(headers: Mapping[str, str]) -> list[str]:
-    """Return the names in Content-Encoding, in lower case, without `identity`."""
+    """Return the names in Content-Encoding, in lower case, without `identity`.
+
+    A file that is gzip itself is taken as it is, like browsers do: many servers name its own compression twice.
+    """
+    if type_of(headers) in ("application/gzip", "application/x-gzip"):
+        return []
     names = (name.strip().lower() for name in headers.get("content-encoding", "").split(","))
     return [name for name in names if name not in ("", "identity")]
 

@@ -150,6 +150,7 @@ def admits_images(content_types: tuple[str, ...]) -> bool:
     return any(admits(content_types, kind) for kind in kinds) or any(it.startswith("image/") for it in content_types)
 
 
+@lru_cache(maxsize=1024)
 def is_text(kind: str) -> bool:
     """Tell whether a body of this type is stored as UTF-8 text; one without a type is, like a page."""
     return "/" not in kind or _TEXT.fullmatch(kind) is not None
