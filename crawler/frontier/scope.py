@@ -121,7 +121,8 @@ class Seeds:
         home = urls.domain(host) or host
         for link in links if level <= SITEMAP_LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
-            if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
+            despite = ("scope", "include", "extension") if near else ("extension",)
+            if self.scope.refuses(link, despite) is None:
                 yield sitemap_task(link, level, depth, via)
 
     def _judge(self, link: str, despite: tuple[str, ...], _widened: int) -> tuple[str | None, tuple[str, ...]]:
