@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import turbohtml
 
-from crawler.web import feeds, kinds, other_links, robots
+from crawler.web import feeds, kinds, other_links, patterns, robots
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
-from crawler.web.urls import TRACKING, normalize, normalize_links
+from crawler.web.urls import MAX_INPUT, TRACKING, normalize, normalize_links
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
@@ -39,6 +39,7 @@ class Wants:
     token: str = "*"  # our name in robots tags
     max_links: int = 10_000
     links_in: str = ""  # CSS: only links in elements that it selects count
+    follow_match: tuple[str, ...] = ()  # patterns: only links that match one of them as they are written count
 
 
 DEFAULTS = Wants()
@@ -79,7 +80,7 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     links = _normalized(found.links, page.url if found.base is None else _base(found.base, page.url), wants)
     if not wants.links_in:  # they are in none of its elements
         named = other_links.in_headers(page.headers, wants.follow, wants.nofollow)
-        links |= _normalized(dict.fromkeys(named), page.url, wants)
+        links |= _normalized(dict.fromkeys(link for link in named if _matches(link, wants)), page.url, wants)
     return Reading(
         text=text,
         charset=charset,
@@ -96,9 +97,11 @@ def _found(text: str, page: Fetched, wants: Wants) -> Found:
     if "feed" in wants.follow and kind.endswith("xml") and "html" not in kind:
         feed = feeds.read(text, wants.follow, wants.max_links)
         if feed:
-            return Found(feed.links, title=feed.title, cut=feed.capped)
+            links = dict.fromkeys(link for link in feed.links if _matches(link, wants))
+            return Found(links, title=feed.title, cut=feed.capped)
     if "json" in wants.follow and "json" in kind:
-        return Found(dict.fromkeys(islice(other_links.in_json(text), MAX_ADDRESSES)))
+        named = islice(other_links.in_json(text), MAX_ADDRESSES)
+        return Found(dict.fromkeys(link for link in named if _matches(link, wants)))
     if not _is_markup(page.content_type):
         return Found()
     part, cut = bounded(text, wants.parser)
@@ -127,6 +130,7 @@ _REFRESH = re.compile(
     r"(?:url[ \t\n\f\r]*+=[ \t\n\f\r]*+)?+(?:([\"'])(?P<quoted>.*?)(?:\1|\Z)|(?P<plain>.+))",
     re.I | re.S,
 )
+_SPACES = " \t\n\f\r"  # around an address, which browsers remove
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -142,7 +146,7 @@ def _walk(elements: Iterable[Element], wants: Wants) -> Found:
             if link is None:
                 link = node.attr("xlink:href")  # an SVG <a> may still use the old attribute
         elif tag in ("img", "source"):
-            found.links.update((it, None) for it in _images(tag, node, follow))
+            found.links.update((it, None) for it in _images(tag, node, follow) if _matches(it, wants))
             continue
         else:
             link = _address(tag, node, follow)
@@ -150,10 +154,18 @@ def _walk(elements: Iterable[Element], wants: Wants) -> Found:
                 found.base = node.attr("href")
             elif tag == "meta" and (node.attr("name") or "").strip().lower() in names:
                 found.robots.append(node.attr("content") or "")
-        if link is not None and not (wants.nofollow and "nofollow" in _relations(node)):
+        if link is not None and not (wants.nofollow and "nofollow" in _relations(node)) and _matches(link, wants):
             # Most links of a page are repeats, or differ only in fragments: cheaper to remove before normalizing.
             found.links[link.partition("#")[0] if "#" in link else link] = None
     return found
+
+
+def _matches(link: str, wants: Wants) -> bool:
+    """Tell whether a link, as it is written with its fragment, is wanted; one that is too long for a URL is not."""
+    if not wants.follow_match:
+        return True
+    written = link.strip(_SPACES)
+    return len(written) <= MAX_INPUT and any(patterns.compiled(it).search(written) for it in wants.follow_match)
 
 
 def _base(written: str, url: str) -> str:

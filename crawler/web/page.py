@@ -116,6 +116,7 @@ class Unreadable(Exception):
 
 
 PRIORITY = 5  # of a URL, in tenths, where no sitemap says otherwise: the default of the sitemap protocol
+GIVEN = 20  # is added to a priority that the operator gave: unlike a site's own, it counts more than the depth
 _IN_MARKUP = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
 LINK_KINDS = (*_IN_MARKUP, "feed", "img", "json")
 # What browsers and search engines follow too. Images are links where images are kept.

@@ -17,6 +17,7 @@ from lab.machines.mounts import Mount
 from lab.machines.storm import SlowLinks, SlowTree
 from lab.webs import TreeWeb
 
+from crawler.frontier.task import shard_of_host
 from crawler.settings.settings import Settings
 from crawler.store.store import shard_name
 from crawler.store.writer import StoreWriter
@@ -163,4 +164,4 @@ def lags_of(f: Fleet, chain: list[str]) -> Iterator[tuple[float, float]]:
 
 def shard(url: str) -> str:
     """The shard of a URL, as it is spelled in the store."""
-    return shard_name(urls.shard(url, Settings().shards))
+    return shard_name(shard_of_host(urls.host(url), Settings().shards))

@@ -420,4 +420,5 @@ def read_options(settings: Settings) -> markup.Wants:
         tracking=frozenset(settings.removed_parameters),
         token=token(settings.user_agent),
         links_in=settings.links_in or "",
+        follow_match=settings.follow_match,
     )
