@@ -440,7 +440,7 @@ class Files:
                 with self._translated("", self._translate_sync):
                     self._disk.sync()
             else:
-                for _ in run(self._sync_folder, folders):
+                for _ in run(self._sync_folder, sorted(folders)):
                     pass
         except StoreError:
             self.failed_syncs += 1
