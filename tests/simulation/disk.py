@@ -52,6 +52,7 @@ class Disk:
         """`loses` if a power cut may lose what was not synced."""
         self._now, self._inodes, self._loses = now, count(10), loses
         self.root = self.node(FOLDER)
+        self.failed_syncs = 0
         self.full = 0  # errno of what needs space, while there is none
         self._journal: list[list[Change]] = []  # since the last sync of their folder
         self._lost: list[list[Change]] = []  # that a sync which failed has dropped
@@ -146,6 +147,7 @@ class Disk:
         """What was written is lost, although it can be read, and the next sync succeeds."""
         self._lost += self._journal
         self._journal = []
+        self.failed_syncs += 1
 
     def cut_power(self, random: Random, in_order: bool) -> None:
         """Lose what no sync has reached, or a part of it; with `in_order` what came last goes first."""

@@ -70,7 +70,7 @@ MUTANTS = (
         "1",
         (Change(BatchFiles, "write", "self.files.sync(", "(lambda *_: None)("),),
         "local",
-        40,
+        100,
         CUT,
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS = (
         "2",
         (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
         "local",
-        40,
+        100,
         CUT,
     ),
     Mutant(
@@ -164,15 +164,7 @@ MUTANTS = (
             Change(Frontier, "_make_safe", "return not (self._unsafe or self._unread)", "return not self._unread"),
         ),
         "nfs3",
-        100,
-        ("freeze_before",),
-    ),
-    Mutant(
-        "batches are removed without a heartbeat",
-        "7",
-        (Change(Frontier, "_drop", "if not self._is_sure():", "if False:"),),
-        "nfs3",
-        100,
+        200,
         ("freeze_before",),
     ),
     Mutant(

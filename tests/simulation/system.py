@@ -30,10 +30,11 @@ NAMES = {
 class Handle:
     """An open file or folder."""
 
-    __slots__ = ("generation", "mount", "node", "offset")
+    __slots__ = ("failures", "generation", "mount", "node", "offset")
 
     def __init__(self, mount: Mount, node: Node) -> None:
         self.mount, self.node, self.offset, self.generation = mount, node, 0, mount.generation
+        self.failures = mount.disk.failed_syncs  # that this handle was told of, or that were before it
 
 
 class Entry:
@@ -155,10 +156,14 @@ class System:
     def syncfs(self, handle: int) -> int:
         """In place of the C library's."""
         at = self._handle(handle)
+        if at.failures != self._disk.failed_syncs:  # the kernel reports a loss once to each descriptor
+            at.failures = self._disk.failed_syncs
+            raise error(errno.EIO)
         try:
             self._call("syncfs", at.mount, self._disk.sync_all)
         except OSError:
             self._disk.fail_sync()
+            at.failures = self._disk.failed_syncs
             raise
         return 0
 
