@@ -31,6 +31,7 @@ from crawler.commands import run as crawl
 from crawler.commands.arguments import normalize_seed
 from crawler.fetch.trust import read_secrets
 from crawler.settings import values
+from crawler.settings.settings import Settings
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -319,7 +320,7 @@ def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_th
     assert command.command is crawl.run_crawl
     assert (
         spec["template"]["spec"]["terminationGracePeriodSeconds"]
-        > settings.Settings(**crawl.given_settings(command)).timeout
+        > Settings(**crawl.given_settings(command)).timeout
     )
 
 
