@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "the record without its html",
         "1",
-        (Change(Flush, "_write", "if it.html is not None:", "if it.html is not None and not it.task.depth:"),),
+        (Change(Flush, "_write", "self._write_body(it)", "it.task.depth or self._write_body(it)"),),
         within=5,
     ),
     Mutant(
