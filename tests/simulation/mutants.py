@@ -130,7 +130,7 @@ MUTANTS = (
         ("hang", "freeze"),
     ),
     Mutant(
-        "a worker that is marked dead goes on",
+        "a worker that is marked dead does not end",
         "5",
         (Change(Shards, "beat", "self._is_marked_dead()", "False"),),
         "nfs3",

@@ -21,7 +21,7 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-LIMIT = 3600.0  # simulated seconds after the last trouble: a host that failed often rests for minutes
+LIMIT = 3600.0  # simulated seconds: a host that failed often rests for minutes
 TROUBLES, SECONDS = 6, 12.0
 SHOW_EVERY = 100  # seeds
 
