@@ -11,7 +11,7 @@ from typing import Any
 from crawler.web.reasons import KINDS
 
 COUNTERS = (
-    *("pages", "redirects", "sitemaps", "retries", "bytes", *KINDS),
+    *("pages", "redirects", "sitemaps", "retries", "bytes", "revisits", "unchanged", "changed", *KINDS),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
     *("ticks", "large_pages", "large_bytes"),  # signs of progress (see `watchdog`)
 )

@@ -21,13 +21,14 @@ from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
 from crawler.settings.settings import LIVE, Settings, check_together, contradictions, show_safely
 from crawler.store import kept, origin
+from crawler.store.history import HISTORY
 from crawler.store.mount import FILE, FOLDER, Files
 from crawler.store.store import FOLDERS, Store, check_store
 from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many
 from crawler.web import addresses, urls
 
-HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found"}
+HARMLESS = {*FOLDERS, HISTORY, "crawl.yaml", "lost+found"}
 MAX_LOOKUPS = 1000  # more added URLs than this are not looked up one by one
 WRITERS = 16  # batches that are written concurrently
 
@@ -60,6 +61,7 @@ def begin(
     control.sweep(files)
     members.announce(files, me)  # before anything slow, so that `crawler stop` finds us
     make_whole(store, settings, me, show)
+    rehydrate.schedule_all(store, settings, show)
     store.keep_settings(settings)
     excluded = _excluded(seeds, settings)
     if excluded:

@@ -43,7 +43,9 @@ class Frontier:
         before_reading: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`is_sure` tells whether nobody can have taken over our shards; `before_reading` is for new batches."""
-        self.table = Table(settings.order, settings.depth is not None, settings.max_share, limits_of(settings))
+        self.table = Table(
+            settings.order, settings.depth is not None, settings.max_share, limits_of(settings), settings.fresh_share
+        )
         self.shards = settings.shards
         self.spread = settings.spread
         self.shard_of = partial(shard_of, shards=self.shards, spread=self.spread)  # of a task
@@ -65,9 +67,9 @@ class Frontier:
 
     # ---- taking
 
-    def take(self, unanswered: bool = True) -> tuple[Task, Host] | None:
+    def take(self, unanswered: bool = True, revisits_only: bool = False) -> tuple[Task, Host] | None:
         """Return the next URL of a host that is due, or None; see `Table.take`."""
-        return self.table.take(self._clock.monotonic(), unanswered)
+        return self.table.take(self._clock.monotonic(), unanswered, revisits_only)
 
     def next_due(self) -> float:
         """Return the seconds until something may be due."""
@@ -91,7 +93,7 @@ class Frontier:
 
     async def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
-        self.table.adopt(settings.max_share, limits_of(settings))
+        self.table.adopt(settings.max_share, limits_of(settings), settings.fresh_share)
         while self.table.forget_skipped():
             await asyncio.sleep(0)
         self._recent.clear()

@@ -34,6 +34,7 @@ def build_record(
         "bytes": len(page.body),
         "sha224": came,
         **stored,
+        **({"text_sha224": reading.visible} if reading and reading.visible else {}),
         "etag": page.headers.get("etag"),
         "last_modified": page.headers.get("last-modified"),
         "capped": bool(reading and reading.capped),

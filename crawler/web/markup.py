@@ -17,12 +17,13 @@ from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
 from crawler.web.urls import TRACKING, normalize, normalize_links
+from crawler.web.visible import visible_hash
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
     from bs4.element import Tag
 
-__all__ = ["Unreadable", "Wants", "decode", "links", "read", "soup"]
+__all__ = ["Unreadable", "Wants", "decode", "is_markup", "links", "read", "soup"]
 
 MAX_TITLE = 500
 
@@ -38,6 +39,7 @@ class Wants:
     token: str = "*"  # our name in robots tags
     max_links: int = 10_000
     links_in: str = ""  # CSS: only links in elements that it selects count
+    visible: bool = False  # the hash of the visible text too
 
 
 DEFAULTS = Wants()
@@ -72,7 +74,8 @@ class Found:
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     """Return a page's text, title, normalized links and robots tags."""
     text, charset = decode(page.body, page.content_type)
-    part, cut = bounded(text, wants.parser) if _is_markup(page.content_type) else ("", False)
+    has_tags = is_markup(page.content_type)
+    part, cut = bounded(text, wants.parser) if has_tags else ("", False)
     tree = _PARSERS[wants.parser](part, wants.links_in)
     found = _walk(tree.elements, wants)
     links = _normalized(found, page.url, wants)
@@ -83,6 +86,7 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
         links=tuple(links[: wants.max_links]),
         robots=tuple(sorted(robots.tags([page.headers.get("x-robots-tag", ""), *found.robots], wants.token))),
         capped=cut or len(links) > wants.max_links,
+        visible=visible_hash(text, has_tags) if wants.visible else "",
     )
 
 
@@ -91,7 +95,7 @@ def links(body: bytes, content_type: str, url: str) -> list[str]:
     return list(read(Fetched(url, 200, {"content-type": content_type}, body)).links)
 
 
-def _is_markup(content_type: str) -> bool:
+def is_markup(content_type: str) -> bool:
     """Tell whether a content type has tags: plain text and JSON have none, whatever they contain."""
     kind = content_type.partition(";")[0].lower()
     return "/" not in kind or "html" in kind or "xml" in kind

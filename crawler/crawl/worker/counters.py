@@ -9,7 +9,8 @@ from crawler.crawl.scoreboard import Scoreboard
 from crawler.store.clock import Clock
 from crawler.web import reasons
 
-COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS)
+REVISITS = ("revisits", "unchanged", "changed")
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS, *reasons.KINDS)
 MINUTE = 60.0
 
 
@@ -44,7 +45,7 @@ class Counters:
         """Return the counts, the rate and the last hour, for `workers/`."""
         now, pages = self._clock.monotonic(), self._counts["pages"]
         return {
-            **{name: self._counts[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
+            **{name: self._counts[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS)},
             "reasons": dict(self._failures),
             "rate": self._rate.note(pages, now),
             "minutes": self._minutes.note((pages, waiting), now),

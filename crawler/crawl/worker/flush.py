@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from crawler.crawl.logs import log
 from crawler.crawl.worker.counters import Counters
+from crawler.crawl.worker.schedule import Schedule
 from crawler.errors import StoreError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
+from crawler.store import history
 from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
 from crawler.store.mount import Draft, Io, Run
-from crawler.store.records import depth_of, failure_record, to_json
+from crawler.store.records import depth_of, failure_record, links_of, to_json
 from crawler.store.store import Robots, path_of
 from crawler.store.writer import StoreWriter
 from crawler.web import reasons
@@ -39,12 +41,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a visit brought: a record, with html if it is a page, or a failure record."""
+    """What a visit brought: a record, with html if it is a page, or a failure record.
+
+    Of a revisit it is a record in any case, and `found` says what it is about; `old` is the record before it.
+    """
 
     task: Task
     record: dict[str, Any]
     html: bytes | None = None
     failure: str = ""  # its reason
+    found: Literal["", "same", "other", "news", "failed"] = ""
+    old: dict[str, Any] | None = None
 
 
 class Flush:
@@ -59,8 +66,10 @@ class Flush:
         clock: Clock,
         io: Io,
         run: Run = map,
+        schedule: Schedule | None = None,
     ) -> None:
         """`run` calls a function for each item of a group, several at a time where each call has latency."""
+        self._schedule = schedule
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._counters, self._clock, self._io, self._run = counters, clock, io, run
         self._waiting: list[Outcome] = []
@@ -79,7 +88,34 @@ class Flush:
     def put_page(self, task: Task, record: dict[str, Any], html: bytes | None = None, via: str = "") -> None:
         """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
         self._frontier.hand_over(self._seeds.follow(record, via))
+        self._plan(record)
         self._add(Outcome(task, record, html))
+
+    def put_revisit(
+        self,
+        task: Task,
+        record: dict[str, Any],
+        old: dict[str, Any],
+        html: bytes | None = None,
+        via: str = "",
+        is_news: bool = False,
+        is_same: bool = False,
+        failure: Failure | None = None,
+    ) -> None:
+        """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
+        if not is_same and failure is None:
+            self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
+        self._plan(record)
+        found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
+        self._add(Outcome(task, record, html, found=found, old=old))
+        if failure:
+            self._log_failure(task, failure, "revisit", "revisit failed, the page stays")
+
+    def _plan(self, record: dict[str, Any]) -> None:
+        """Hand over the next visit of a page: before its record, like its links."""
+        following = self._schedule.plan(record) if self._schedule else None
+        if following:
+            self._frontier.hand_over([following])
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
@@ -111,7 +147,8 @@ class Flush:
         self._waiting.append(outcome)
         size = _weight(outcome)
         self._bytes += size
-        self._frontier.table.note_fetched(outcome.task, size)
+        if not outcome.found:
+            self._frontier.table.note_fetched(outcome.task, size)
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
@@ -207,10 +244,13 @@ class Flush:
         """Write robots.txt files and html, and the records as drafts; note the bytes of pages and records."""
 
         def write(it: Outcome) -> None:
+            name = it.task.subject
+            if it.found == "news" and it.old is not None and self._versions:
+                history.keep(self._store, name, it.old)
             if it.html is not None:
-                self._store.put_html(it.task.name, it.html)
+                self._store.put_html(name, it.html)
             folder, record = "errs" if it.failure else "links", to_json(it.record)
-            drafts.append((it, self._files.draft(path_of(folder, it.task.name), record)))
+            drafts.append((it, self._files.draft(path_of(folder, name), record)))
             sizes[it.task.name] = len(it.html or b"") + len(record)
 
         self._map(lambda item: self._store.put_robots(*item), robots.items())
@@ -223,8 +263,19 @@ class Flush:
             self._files.publish(written[1])
             published.append(written[0])
             self._published.append(written[1])
+            self._prune(written[0])
 
         self._map(publish, drafts)
+
+    @property
+    def _versions(self) -> int | str:
+        """How many older versions of a page are kept."""
+        return self._seeds.settings.history
+
+    def _prune(self, it: Outcome) -> None:
+        if it.found == "news" and self._versions:
+            settings = self._seeds.settings
+            history.prune(self._files, it.task.subject, settings.history, settings.history_age, self._clock.time())
 
     def _discard(self, drafts: list[tuple[Outcome, Draft]]) -> None:
         for _, draft in drafts:
@@ -236,6 +287,9 @@ class Flush:
 
     def _mark_done(self, group: list[Outcome], sizes: dict[str, int]) -> None:
         """Note what is done now that the records are there."""
+        revisits = [it for it in group if it.found]
+        self._count_revisits(revisits)
+        group = [it for it in group if not it.found]
         failures = [it for it in group if it.failure]
         pages = [it for it in group if it.html is not None]
         others = [it for it in group if it.html is None and not it.failure]
@@ -250,6 +304,7 @@ class Flush:
         for it in failures:
             self._counters.add_failure(it.failure)
         table = self._frontier.table
+        table.mark_done([it.task for it in revisits], kept=False, links=False)
         table.mark_done([it.task for it in pages], kept=True, sizes=sizes)
         table.mark_done([it.task for it in others], kept=False, sizes=sizes)
         table.mark_done([it.task for it in failures], kept=False, links=False, sizes=sizes)
@@ -257,6 +312,14 @@ class Flush:
             name, status = it.task.name, it.record["status"]
             facts = {"event": "page", "url": name, "status": status, "links": len(it.record["links"])}
             log.debug("%s %s", status, name, extra=facts)
+
+    def _count_revisits(self, revisits: list[Outcome]) -> None:
+        """Count visits apart from pages; what was a redirect may have become one."""
+        self._counters.add("revisits", len(revisits))
+        self._counters.add("unchanged", sum(it.found == "same" for it in revisits))
+        self._counters.add("changed", sum(it.found == "news" for it in revisits))
+        new = (it for it in revisits if it.html is not None and it.old is not None and not it.old.get("sha224"))
+        self._counters.add("pages", sum(1 for _ in new))
 
     async def _update_depths(self) -> None:
         """With a depth limit, hand over again the links of pages that turned out to be nearer to a seed."""
@@ -295,3 +358,11 @@ class Flush:
 def _weight(outcome: Outcome) -> int:
     """Return the bytes of a result that count towards the limits."""
     return len(outcome.html or b"") + sum(map(len, outcome.record.get("links", ())))
+
+
+def _with_new_links(record: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the links that the one before it did not have: the others were handed over with that."""
+    known = set(links_of(old))
+    if "priorities" in record or not known:
+        return record
+    return {**record, "links": [link for link in links_of(record) if link not in known]}

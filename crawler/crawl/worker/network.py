@@ -52,14 +52,14 @@ class Requests:
         self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
         self._pace = pace
 
-    async def get(self, task: Task, host: Host) -> Fetched | Failure:
-        """3. Request a page or a sitemap; TooSoon if its address must rest first."""
+    async def get(self, task: Task, host: Host, condition: tuple[str, ...] = ()) -> Fetched | Failure:
+        """3. Request a page or a sitemap, perhaps with a condition; TooSoon if its address must rest first."""
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
         limits: dict[str, Any] = {"content_types": (), "cut": self._settings.now.max_size} if task.level else {}
         self._check_ownership()
         response = await self._network.get(
             task.url,
-            headers=(*self._settings.now.headers, *self._trust.headers_for(task.url)),
+            headers=(*self._settings.now.headers, *self._trust.headers_for(task.url), *condition),
             private=host.name in self._trust.private,
             first_contact=self._is_first_contact(task, host),
             admit=self._admit(host),

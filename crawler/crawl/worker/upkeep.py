@@ -353,13 +353,19 @@ class Upkeep:
         ending = self._ending
         if self._scoreboard.draining:
             ending.end(STOPPED)
-        elif self._limit.is_reached():
+        elif self._limit.is_reached() and not self._awaits_revisits():
             ending.end(LIMIT)
         if ending.error or ending.outcome in (OVER, LATER, *REPLACED):
             return True
         if ending.outcome and self._pauses.blocked_for() > STOP_TIMEOUT:
             return True  # the store does not recover: what is in flight stays in the frontier
         return ending.outcome is not None and not self._table.taken and not self._flush.count
+
+    def _awaits_revisits(self) -> bool:
+        """Whether the worker goes on at the limit of pages, because a page is visited again within the hour."""
+        if not self._table.revisits:
+            return False
+        return self.forever or self._table.next_revisit() - self._clock.monotonic() < FAR
 
     async def leave(self) -> None:
         """Flush, release all shards and write the last heartbeat; what fails here is done by the next owners."""

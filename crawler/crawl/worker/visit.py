@@ -28,13 +28,14 @@ from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.crawl.worker.flush import Flush
 from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.errors import NoDescriptors, StoreError
 from crawler.fleet.shards import Shards
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import BY_WAY_OF, RETRY, Task, extend, retry_task
+from crawler.frontier.task import BY_WAY_OF, RETRY, REVISIT, Task, extend, retry_task
 from crawler.settings.settings import LiveSettings, Settings, delay_for
 from crawler.store.clock import Clock
 from crawler.store.records import build_record, mark_of
@@ -65,6 +66,7 @@ class Visits:
         requests: Requests,
         robots_cache: RobotsCache,
         flush: Flush,
+        revisits: Revisits,
         pauses: Pauses,
         counters: Counters,
         shards: Shards,
@@ -77,7 +79,7 @@ class Visits:
     ) -> None:
         """`note_reading` is told which page is worked on, inline or as a large one: it is to blame for a crash."""
         self._store, self._frontier, self._table, self._seeds = store, frontier, frontier.table, seeds
-        self._requests, self._robots, self._flush = requests, robots_cache, flush
+        self._requests, self._robots, self._flush, self._revisits = requests, robots_cache, flush, revisits
         self._pauses, self._counters, self._shards, self._ending = pauses, counters, shards, ending
         self._settings, self._clock, self._random = settings, clock, random
         self._lanes = min(concurrency, MAX_LANES)
@@ -112,7 +114,7 @@ class Visits:
         except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
             check_spare_files()
             log.exception("bug in the crawler on %s", task.name, extra={"event": "fault", "url": task.name})
-            self._flush.put_failure(task, Failure(task.url, "fault", "see the log"))
+            await self._put_failure(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
 
     async def visit(self, task: Task, host: Host) -> None:
@@ -125,15 +127,19 @@ class Visits:
         if self._seeds.scope.has_patterns and self._noted(task, self._seeds.leave_out, task):
             self._skip(task)
             return self._rest(host, None)
+        old = await self._revisits.find(task) if task.kind == REVISIT else None
+        if task.kind == REVISIT and old is None:
+            self._drop(task)
+            return self._rest(host, None)
         rules = await self._robots.of(task, host)
         if rules is None:
             return await self._request_robots(task, host)
         host.robots_delay = rules.delay
         if not rules.allow(task.url):
-            self._flush.put_failure(task, rules.why_not(task.url))
+            await self._put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
-        response = await self._requests.get(task, host)
-        await self._keep(task, response)
+        response = await self._requests.get(task, host, self._revisits.condition(old) if old else ())
+        await self._keep(task, response, old)
         return self._rest(host, response)
 
     def _skip(self, task: Task) -> None:
@@ -203,7 +209,7 @@ class Visits:
         if isinstance(response, float):
             return self._put_back(task, host, self._clock.monotonic() + response)
         if isinstance(response, Failure) and not isinstance(await self._robots.known(host.name), Rules):
-            self._fail(task, response)
+            await self._fail(task, response)
         else:
             self._table.put_back(task)
         host.robots_delay = self._robots.delay(host.name)
@@ -246,36 +252,47 @@ class Visits:
         return self._rest(host, response, keeps_turn=True)
 
     def _drop(self, task: Task) -> None:
-        """Remove a robots or retry task that is done; it leaves no record."""
+        """Remove a task that leaves no record: one for robots.txt or a retry that is done, a revisit not to be made."""
         self._table.mark_done([task], kept=False, links=False)
 
     # ---- 4 to 7. what the response brings
 
-    async def _keep(self, task: Task, response: Fetched | Failure) -> None:
-        """Read what came, and leave it for the flush; or retry later, or fail."""
+    async def _keep(self, task: Task, response: Fetched | Failure, old: dict[str, Any] | None = None) -> None:
+        """Read what came, and leave it for the flush; or retry later, or fail. `old` is the record of a revisit."""
         if isinstance(response, Failure):
-            return self._fail(task, response)
+            return await self._fail(task, response)
         if response.status in REDIRECTS:
-            return await self._redirect(task, response)
+            return await self._redirect(task, response, old)
+        if old is not None and self._revisits.is_same(old, response):
+            return self._revisits.keep_same(task, old, response)
         when = self._clock.time()
         try:
             if task.level:
                 found = await self._read(task, response, lambda: self._read_sitemap(task, response))
-                return self._put_page(task, found | {"url": task.name})
+                return await self._put_page(task, found | {"url": task.subject}, old=old)
             reading = await self._read(task, response, lambda: markup.read(response, self._read_options))
         except markup.Unreadable as error:
-            return self._fail(task, Failure(task.url, "unreadable", str(error)))
+            return await self._fail(task, Failure(task.url, "unreadable", str(error)))
         if task.depth == 0:
             await self._widen(task.url)
         html = encode(reading.text)
         record = build_record(response, reading, task.depth, reading.links, when, html)
         if len(reading.text) + sum(map(len, reading.links)) > LARGE_TEXT:
             await self._wait_for_room()
-        return self._put_page(task, record, html)
+        return await self._put_page(task, record, html, old=old)
 
-    def _put_page(self, task: Task, record: dict[str, Any], html: bytes | None = None, via: str = "") -> None:
+    async def _put_page(
+        self,
+        task: Task,
+        record: dict[str, Any],
+        html: bytes | None = None,
+        via: str = "",
+        old: dict[str, Any] | None = None,
+    ) -> None:
         """Leave a page for the flush; its links are judged here, so it is noted as a page that is read."""
-        self._noted(task, self._flush.put_page, task, record, html, via)
+        if old is not None:
+            return await self._revisits.keep(task, old, record, html, via)
+        return self._noted(task, self._flush.put_page, task, record, html, via)
 
     async def _wait_for_room(self) -> None:
         """Let a large page wait, and with it those that wait for its memory, while much is still to be written."""
@@ -313,20 +330,20 @@ class Visits:
         priorities = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
         return record | {"capped": found.capped, "sitemap": found.kind} | priorities
 
-    async def _redirect(self, task: Task, response: Fetched) -> None:
+    async def _redirect(self, task: Task, response: Fetched, old: dict[str, Any] | None = None) -> None:
         """Keep a redirect: a page with one link, at the same depth; a seed's target is a seed too."""
         target = urls.normalize(response.location or "", task.url, self._settings.now.removed_parameters)
         if target is None:
-            return self._fail(task, Failure(task.url, "bad-redirect", response.location or ""))
+            return await self._fail(task, Failure(task.url, "bad-redirect", response.location or ""))
         if target == task.url and self._may_come_with_cookie(task, response):
             return self._retry(task, Failure(task.url, "redirect-loop", "to itself, with a cookie"), 0.0)
         loop = self._loop(task, target)
         if loop:
-            return self._fail(task, Failure(task.url, "redirect-loop", loop))
+            return await self._fail(task, Failure(task.url, "redirect-loop", loop))
         if task.depth == 0 and not task.level:
             await self._widen(task.url, target)
         record = build_record(response, None, task.depth, (target,), self._clock.time())
-        return self._put_page(task, record | {"url": task.name}, via=extend(task.via, task.url))
+        return await self._put_page(task, record | {"url": task.subject}, via=extend(task.via, task.url), old=old)
 
     async def _widen(self, *found: str) -> None:
         """Widen the scope by seeds that it does not contain yet."""
@@ -345,12 +362,19 @@ class Visits:
         """Whether a redirect to itself may bring the page once it is requested with the cookie that it has just set."""
         return self._settings.now.cookies and not task.attempt and "set-cookie" in response.headers
 
-    def _fail(self, task: Task, failure: Failure) -> None:
+    async def _fail(self, task: Task, failure: Failure) -> None:
         """Retry later, or write a failure record."""
         if self._may_retry(task, failure):
             self._retry(task, failure)
         else:
+            await self._put_failure(task, failure)
+
+    async def _put_failure(self, task: Task, failure: Failure) -> None:
+        """Leave a failure record for the flush; after a failed revisit the page stays, and its record says so."""
+        if task.kind != REVISIT:
             self._flush.put_failure(task, failure)
+        elif not await self._revisits.fail(task, failure):
+            self._drop(task)
 
     def _may_retry(self, task: Task, failure: Failure) -> bool:
         return reasons.look_up(failure.reason).retry and task.attempt < self._settings.now.retries
@@ -398,4 +422,5 @@ def read_options(settings: Settings) -> markup.Wants:
         tracking=frozenset(settings.removed_parameters),
         token=token(settings.user_agent),
         links_in=settings.links_in or "",
+        visible=settings.recrawl is not None,
     )

@@ -23,7 +23,9 @@ from crawler.crawl.worker.in_flight import InFlight
 from crawler.crawl.worker.limit import PageLimit
 from crawler.crawl.worker.network import Network, Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
+from crawler.crawl.worker.schedule import Schedule
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Visits
 from crawler.fetch.trust import Trust
@@ -77,7 +79,9 @@ class Worker:
         batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
-        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run)
+        self.schedule = Schedule(live, clock)
+        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run, self.schedule)
+        self.revisits = Revisits(store, self.frontier, self.flush, self.schedule, self.pauses, clock)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
@@ -93,6 +97,7 @@ class Worker:
             self.requests,
             self.robots_cache,
             self.flush,
+            self.revisits,
             self.pauses,
             self.counters,
             self.shards,
