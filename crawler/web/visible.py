@@ -25,11 +25,20 @@ _TIME = re.compile(
 def visible_text(text: str, is_markup: bool = True) -> str:
     """Return the text of a page that counts; of a page without markup all of it."""
     if is_markup:
-        page = turbohtml.parse(bounded(text, "turbohtml")[0])
-        for node in page.select(HIDDEN):
-            node.decompose()
-        text = " ".join(page.strings)
+        text = " ".join(_strings(text))
     return " ".join(_TIME.sub("", text).split())
+
+
+def visible_lines(text: str) -> list[str]:
+    """Return the same for people, a line for each piece of text, with times."""
+    return [line for line in (" ".join(piece.split()) for piece in _strings(text)) if line]
+
+
+def _strings(text: str) -> list[str]:
+    page = turbohtml.parse(bounded(text, "turbohtml")[0])
+    for node in page.select(HIDDEN):
+        node.decompose()
+    return list(page.strings)
 
 
 def visible_hash(text: str, is_markup: bool = True) -> str:
