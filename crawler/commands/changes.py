@@ -44,7 +44,7 @@ def commands(add: Add) -> None:
     """Add `crawler changes`."""
     made = add("changes", run, "crawler changes /mnt/shared/crawl --since 7d")
     made.add_argument(
-        "--since", metavar="T", type=moment, default="", help="a time (2026-11-01), or how long ago (7d); default: all"
+        "--since", metavar="T", type=moment, help="a time (2026-11-01), or how long ago (7d); default: all"
     )
     made.add_argument("--host", metavar="H", action="append", default=[], help="only pages of this host; repeatable")
     made.add_argument("--json", action="store_true", help="a JSON line each")
@@ -55,7 +55,7 @@ def run(options: Namespace) -> int:
     """`crawler changes`."""
     store = open_store(options.store)
     hosts = sorted({find_host(store, given) for given in options.host})
-    found = changes(store, options.since, hosts)
+    found = changes(store, options.since or "", hosts)
     if options.feed:
         print(feed(str(store.root), list(found.newest(FEED_ENTRIES))))
         return errors.OVER

@@ -99,7 +99,8 @@ def schedule_all(store: StoreWriter, settings: Settings, show: Show) -> None:
         return
     if settings.recrawl is not None:
         hosts = store.hosts()
-        show(f"scheduling the next visits of the pages of {many(len(hosts), 'host')}")
+        if hosts:
+            show(f"scheduling the next visits of the pages of {many(len(hosts), 'host')}")
         for host in bar(hosts, "hosts", len(hosts)):
             _hand_over_revisits(store, settings, host)
     _note_schedule(store, settings)

@@ -191,6 +191,14 @@ class Pages:
             size = None if data is None else len(data)
         if size is None:
             return Problem("no-html", path, f"the page {facts['url']} has no html", (self._task(facts),))
+        problem = self._of_html(path, facts, data, size)
+        if problem and place.partition("/")[2] in self.scene.revisiting:
+            self.scene.harmless["pages whose visit was interrupted, and will be made again"] += 1
+            return None
+        return problem
+
+    def _of_html(self, path: str, facts: Facts, data: bytes | None, size: int) -> Problem | None:
+        """Return the problem with a page that has an html: it is not the one that its record is about."""
         if _is_half(facts, size):
             what = f"{size:,} of the {facts['bytes']:,} bytes of {facts['url']}"
             return Problem("half-html", path, what, (self._task(facts),))

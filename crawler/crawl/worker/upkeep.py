@@ -305,7 +305,8 @@ class Upkeep:
     def _facts(self, afresh: bool) -> dict[str, Any]:
         due = next(iter(self._pauses.kinds), OPERATOR_PAUSE if self._in_flight.paused else TURN)
         survey = self._survey.facts(due, afresh)
-        self._scoreboard.set(self._row, "waiting", self._table.waiting)
+        waiting = self._table.waiting - self._table.revisits
+        self._scoreboard.set(self._row, "waiting", waiting)
         self._scoreboard.set(self._row, "hosts", survey["hosts"])
         return {
             "id": self._files.me,
@@ -314,8 +315,8 @@ class Upkeep:
             "pid": os.getpid(),
             "started": utc(self._born),
             "when": utc(self._clock.time()),
-            **self._counters.facts(self._table.waiting),
-            "waiting": self._table.waiting,
+            **self._counters.facts(waiting),
+            "waiting": waiting,
             "in_flight": self._table.taken,
             "skipped": self._table.skipped.total(),
             "limits": dict(self._table.skipped),
