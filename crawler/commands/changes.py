@@ -139,7 +139,7 @@ def _as_json(change: Change) -> str:
 
 def _as_line(change: Change) -> str:
     more = f"-> {change.target}" if change.target else change.title
-    return printable(f"{change.when}\t{change.kind}\t{change.url}\t{more}").rstrip()
+    return "\t".join(map(printable, (change.when, change.kind, change.url, more))).rstrip()
 
 
 def feed(store: str, found: list[Change]) -> str:

@@ -12,9 +12,9 @@ from crawler import errors
 from crawler.commands.arguments import Add, normalize_seed
 from crawler.commands.changes import moment
 from crawler.errors import NotThere
-from crawler.store import history
+from crawler.store import history, visits
 from crawler.store.store import Store, open_store
-from crawler.terminal import say
+from crawler.terminal import many, say
 from crawler.web.text import printable
 from crawler.web.visible import visible_lines
 
@@ -68,7 +68,7 @@ def compare(options: Namespace) -> int:
             "older ones are kept with the setting history, from the next change on"
         )
     before, after = (_lines(_read(store, name, it, newest), options.text) for it in (old, new))
-    for line in unified_diff(before, after, f"{name}\t{old}", f"{name}\t{new}", lineterm=""):
+    for line in unified_diff(before, after, f"{name} {old}", f"{name} {new}", lineterm=""):
         say(printable(line))
     return errors.OVER
 
@@ -102,6 +102,7 @@ def _lines(version: Version, text: bool) -> list[str]:
 def _as_line(record: Mapping[str, Any], is_newest: bool) -> str:
     """Return columns: when it was fetched, status, bytes, visits, title; the newest is marked."""
     cells = [str(record.get(name, "-")) for name in ("fetched", "status", "bytes")]
-    facts = f"{record.get('visits', 1)} visits, {record.get('changes', 0)} changes"
+    facts = f"{many(visits.visits_of(record), 'visit')}, {many(visits.number(record, 'changes'), 'change')}"
     more = [f"gone since {record['gone']}"] if record.get("gone") else []
-    return printable("\t".join([*cells, "newest" if is_newest else "", facts, *more, str(record.get("title") or "")]))
+    title = str(record.get("title") or "")
+    return "\t".join(map(printable, [*cells, "newest" if is_newest else "-", facts, *more, title]))

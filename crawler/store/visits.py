@@ -53,8 +53,8 @@ def replaced(old: Mapping[str, Any], new: Mapping[str, Any], visit: int, now: fl
     record = {**new, **_counted(old, visit, now), "changes": number(old, "changes") + is_news}
     if is_news or old.get("changed"):
         record["changed"] = utc(now) if is_news else old["changed"]
-    if old.get("sha224") and new.get("sha224") is None and not new.get("sitemap"):
-        record["moved"] = utc(now)
+    if new.get("sha224") is None and (old.get("sha224") or old.get("moved")) and not new.get("sitemap"):
+        record["moved"] = old.get("moved") or utc(now)
     return record
 
 

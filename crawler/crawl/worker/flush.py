@@ -17,7 +17,7 @@ from crawler.crawl.worker.schedule import Schedule
 from crawler.errors import StoreError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, revisit_task
 from crawler.store import history
 from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
@@ -304,7 +304,9 @@ class Flush:
         for it in failures:
             self._counters.add_failure(it.failure)
         table = self._frontier.table
-        table.mark_done([it.task for it in revisits], kept=False, links=False)
+        made = [it.task for it in revisits]
+        planned = [revisit_task(task.subject, task.visit) for task in made if task.is_unscheduled]
+        table.mark_done([*made, *planned], kept=False, links=False)
         table.mark_done([it.task for it in pages], kept=True, sizes=sizes)
         table.mark_done([it.task for it in others], kept=False, sizes=sizes)
         table.mark_done([it.task for it in failures], kept=False, links=False, sizes=sizes)
