@@ -49,13 +49,13 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("--order",), "order", {"metavar": "bfs|dfs"}),
     (("--max-pages",), "max_pages", {"metavar": "PAGES"}),
     (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),
-    (("--recrawl",), "recrawl", {"metavar": "TIME|adaptive"}),
     (("-U", "--user-agent"), "user_agent", {"metavar": "TEXT"}),
     (("-T", "--timeout"), "timeout", {"metavar": "SECONDS"}),
     (("--max-size",), "max_size", {"metavar": "SIZE"}),
     (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
     (("--no-robots",), "robots", {"action": "store_false", "default": None}),
     (("--shards",), "shards", {"metavar": "N"}),
+    (("--recrawl",), "recrawl", {"metavar": "TIME|adaptive"}),
 )
 
 

@@ -207,6 +207,10 @@ class Layout(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=25)
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Return a paragraph in which no flag is divided at its hyphens."""
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """`-d, --depth N`, and not `-d N, --depth N`."""
         if not action.option_strings or action.nargs == 0:
@@ -215,7 +219,7 @@ class Layout(argparse.HelpFormatter):
         return f"{', '.join(action.option_strings)} {value}"
 
 
-class Overview(Layout, argparse.RawDescriptionHelpFormatter):
+class Overview(argparse.RawDescriptionHelpFormatter, Layout):
     """The same, with the groups of commands as they are."""
 
 
