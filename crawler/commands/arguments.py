@@ -46,6 +46,7 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("--scope",), "scope", {"metavar": "page|prefix|host|domain|any"}),
     (("--include",), "include", {"metavar": "RE", "action": "append"}),
     (("--exclude",), "exclude", {"metavar": "RE", "action": "append"}),
+    (("--follow-match",), "follow_match", {"metavar": "RE", "action": "append"}),
     (("--order",), "order", {"metavar": "bfs|dfs"}),
     (("--max-pages",), "max_pages", {"metavar": "PAGES"}),
     (("--max-per-host",), "max_per_host", {"metavar": "PAGES"}),

@@ -22,16 +22,17 @@ from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.shards import FREE, inboxes, read_owners
 from crawler.frontier.batches import from_lines, read_batches
 from crawler.frontier.limits import StoredLimits
-from crawler.frontier.scope import Scope, bars
-from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task
+from crawler.frontier.scope import Scope, bars, given_priority
+from crawler.frontier.task import ROBOTS, SITEMAP, Task, retry_task, shard_of
 from crawler.settings import settings as config
+from crawler.settings.regions import region_of_shard
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
 from crawler.store.store import Store, open_store, shard_name
 from crawler.terminal import many
 from crawler.web import addresses, patterns, urls
-from crawler.web.page import REDIRECTS
+from crawler.web.page import GIVEN, PRIORITY, REDIRECTS
 from crawler.web.reasons import look_up
 from crawler.web.robots import Rules, token
 from crawler.web.text import printable
@@ -71,7 +72,7 @@ def explain(store: Store, given: str) -> Facts:
         return {"url": None, "state": NEVER_REQUESTED, "rule": "bad-url", "why": what_is_wrong(given)}
     owners = read_owners(store.files, settings.shards)
     for url in meant:
-        shard = urls.shard(url, settings.shards, settings.spread)
+        shard = shard_of(Task.named(url), settings.shards, settings.spread, settings.region_rules)
         fate = _fate(store, url, [shard, inboxes(owners).get(shard, shard)])
         if fate:
             break
@@ -82,6 +83,7 @@ def explain(store: Store, given: str) -> Facts:
         "key": urls.key(url),
         "paths": {noun: _path(noun, url) for noun in ("htmls", "links", "errs")},
         "shard": shard,
+        "region": region_of_shard(shard, settings.region_rules),
         "owner": _owner(store.files, settings, owners.get(shard, set())),
         "paused": is_paused(store.files),
         **(fate or {"state": NEVER_SEEN}),
@@ -89,6 +91,7 @@ def explain(store: Store, given: str) -> Facts:
         "robots": robots,
         "delay": config.delay_for(settings, urls.host(url), robots.get("crawl_delay", 0.0) if settings.robots else 0.0),
     }
+    found["priority"] = _priority(settings, found)
     rule, why = _decided(store, settings, found)
     return {**found, "rule": rule, "why": why}
 
@@ -165,6 +168,7 @@ def _waiting(files: Files, shards: Iterable[int], name: str) -> Facts | None:
     seconds = max(task.due - time.monotonic(), 0.0)
     due = utc(time.time() + seconds) if seconds else None
     waiting = {"depth": task.depth, "attempt": task.attempt, "due": due, "seconds": round(seconds)}
+    waiting["priority"] = task.priority
     return {"state": WAITING, "waiting": waiting}
 
 
@@ -195,6 +199,21 @@ def _robots(store: Store, settings: Settings, url: str) -> Facts:
     rules = Rules(known.body, settings.user_agent)
     allowed = rules.allow(Task.named(url).url)
     return {**facts, "read": utc(known.read), "status": known.status, "allowed": allowed, "crawl_delay": rules.delay}
+
+
+# ---- its priority
+
+
+def _priority(settings: Settings, found: Facts) -> Facts | None:
+    """Return the priority of a URL that is not done, and where it comes from."""
+    if found["state"] == DONE:
+        return None
+    by_setting = given_priority(settings, found["url"])
+    number = found["waiting"]["priority"] if "waiting" in found else PRIORITY if by_setting is None else by_setting
+    if number < GIVEN:
+        return {"number": number, "by": "the default" if number == PRIORITY else "a sitemap"}
+    by = "the setting priorities" if number == by_setting else "`crawler add --priority`, or an earlier setting"
+    return {"number": number - GIVEN, "by": by}
 
 
 # ---- which rule decided
@@ -305,9 +324,11 @@ def as_text(found: Facts) -> str:
             "key": found["key"],
             "paths": f"{{htmls,links,errs}}/{host}/{found['key']}",
             "shard": f"{shard_name(found['shard'])}, {_say_owner(found['owner'])}",
+            "region": found["region"],
             "state": _say_state(found),
             "why": found["why"],
             "depth": _say_depth(found),
+            "priority": "{number} of 10, by {by}".format(**found["priority"]) if found["priority"] else "",
             "robots": _say_robots(found["robots"]),
             "delay": f"{found['delay']:g} s between requests to {host}",
             "settings": found["owner"].get("ignored_settings", ""),

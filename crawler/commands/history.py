@@ -48,7 +48,7 @@ class Outlook:
             raise StoreAway(f"no store at {self.store.root} any more; is the mount still there?")
         self._read_settings()
         members = look(self.store.files, self._settings, again, self._memory)
-        found = status.tell(self.store, members, self._backlog, self._settings.shards, self._wrong)
+        found = status.tell(self.store, members, self._backlog, self._settings, self._wrong)
         now = round(time.time(), 2)
         slowest = _slowest(members.counters_alive)
         known = {facts["host"]: facts for facts in slowest}

@@ -33,6 +33,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("crawl", "run", "crawl into a store, or resume a crawl"),
     "add": Command("crawl", "run", "add URLs to a crawl, whether machines are at work on it or not"),
+    "set": Command("crawl", "set", "change settings of a crawl, and say when each change counts"),
     "pause": Command("crawl", "control", "have all machines stop sending requests, until `resume`"),
     "resume": Command("crawl", "control", "have all machines resume after `pause`"),
     "stop": Command("crawl", "control", "have all machines finish cleanly, and wait for them"),

@@ -9,18 +9,20 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root
+from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency, restore_signals
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
-from crawler.errors import CrawlerError, UsageError
+from crawler.errors import CrawlerError, UsageError, did_you_mean
 from crawler.fetch.request import is_secret
 from crawler.fleet import control
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
 from crawler.settings import settings as config
+from crawler.settings.regions import regions_of
+from crawler.settings.values import whole
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 from crawler.store.writer import StoreWriter, open_to_write
@@ -29,16 +31,26 @@ from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
 LIMIT_REACHED = "the time or page limit was reached with work left"
+SCOPES = {  # what `run` says about each
+    "page": "no links are followed",
+    "prefix": "links are followed below the folders of the seeds",
+    "host": "links are followed on the hosts of the seeds",
+    "domain": "links are followed on the domains of the seeds",
+    "any": "links are followed to all hosts of the web",
+}
 USUAL = {"depth", "delay", "scope", "include", "exclude", "max_pages", "user_agent"}  # the flags that --help explains
 
 
 def commands(add: Add) -> None:
     """`crawler run` and `crawler add`."""
     shared = "/mnt/shared/crawl"
-    example = f"crawler run {shared} https://example.org/ --scope host -d 3"
+    example = f"crawler run {shared} https://example.org/ -d 3"
     _run_flags(add("run", run_crawl, example))
     example = f"crawler add {shared} https://example.org/news/"
-    seeds.add_flags(add("add", run_add, example))
+    made = add("add", run_add, example)
+    seeds.add_flags(made)
+    help = "from 0 to 10: URLs of a host with a higher one are requested first [5]"
+    made.add_argument("--priority", type=flag(whole(0, 10)), metavar="N", help=help)
 
 
 def _run_flags(made: argparse.ArgumentParser) -> None:
@@ -65,6 +77,7 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
     help = "do not end when nothing is due, but wait"
     here.add_argument("--forever", action="store_true", help=help)
+    here.add_argument("--region", metavar="NAME", default="", help="where this machine is, as `regions` names it")
     permissions.add_flags(here)
     here.add_argument("-q", "--quiet", action="store_true", help="no progress")
     here.add_argument("-v", "--verbose", action="count", default=0, help="log more; twice: every page")
@@ -91,11 +104,22 @@ def run_crawl(options: argparse.Namespace) -> int:
         ) from error
     root, began = options.store.absolute(), time.monotonic()
     plan = Plan(
-        root, options.workers, concurrency, options.time_limit, options.quiet, options.forever, logs, trust=trust
+        root,
+        options.workers,
+        concurrency,
+        options.time_limit,
+        options.quiet,
+        options.forever,
+        logs,
+        region=options.region,
+        trust=trust,
     )
     lock = LocalLock(plan.id)  # if we are killed before the first heartbeat, commands here know it at once
     try:
         settings = begin(options.store, given, urls, plan.id, log.warning, trust, options.accept_defaults)
+        check_region(options.region, settings)
+        if not options.quiet:
+            say(_scope_line(options.store, settings.scope))
         if not config.has_contact(settings):
             log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
         if not settings.robots:
@@ -108,6 +132,20 @@ def run_crawl(options: argparse.Namespace) -> int:
     if not options.quiet:
         say(said)
     return code
+
+
+def check_region(given: str, settings: config.Settings) -> None:
+    """Raise an error if a machine is in a region that the settings do not name."""
+    names = regions_of(settings.region_rules)
+    if given and given not in names:
+        hint = did_you_mean(given, names, "crawl.yaml has no other" if names else "set regions in crawl.yaml first")
+        raise UsageError(f"--region {given}: no host belongs to this region; {hint}")
+
+
+def _scope_line(root: Path, scope: str) -> str:
+    """Return which scope the crawl has, and the command that changes it."""
+    other = "any" if scope != "any" else "host"
+    return f"scope {scope}: {SCOPES[scope]}; `crawler set {root} scope={other}` changes that"
 
 
 def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, int, bool]:
@@ -167,7 +205,10 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
     if code == errors.LIMIT and not (found["waiting"] or is_later or others or lacks):
         code = errors.OVER
     ended = LIMIT_REACHED if code == errors.LIMIT else errors.EXIT_CODES[code].partition(";")[0]
-    if code == errors.LIMIT and is_later:
+    lacking = status.regions_without_machines(found)
+    if code == errors.LIMIT and is_later and lacking:
+        ended = f"what waits is for machines of {lacking}; run one there with --region"
+    elif code == errors.LIMIT and is_later:
         ended = f"nothing is due within the hour{_next_due(found)}; run again then, or with --forever"
     elif not found["waiting"]:
         ended = ended.replace(" with work left", "")
@@ -189,5 +230,5 @@ def run_add(options: argparse.Namespace) -> int:
     urls = seeds.given_seeds(options)
     if not urls:
         raise UsageError("nothing to add; give URLs, or a file of them with -i")
-    say(add_seeds(open_to_write(options.store), urls))
+    say(add_seeds(open_to_write(options.store), urls, options.priority))
     return errors.OVER

@@ -14,8 +14,12 @@ from crawler.commands.arguments import Add
 from crawler.fleet.control import is_paused
 from crawler.fleet.heartbeats import ALIVE, ENDED
 from crawler.fleet.members import Facts, Members, look
+from crawler.fleet.regions import count_workers
 from crawler.fleet.shards import too_many_workers
 from crawler.frontier.backlog import count_waiting
+from crawler.frontier.batches import batch_names, lines_of
+from crawler.settings.regions import region_of_shard, regions_of
+from crawler.settings.settings import Settings
 from crawler.store.records import utc
 from crawler.store.store import Store, open_store
 from crawler.terminal import many, say, size
@@ -51,10 +55,12 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     """
     settings, wrong = store.settings_or_defaults()
     members = look(store.files, settings, again)
-    return tell(store, members, lambda: count_waiting(store, settings.shards), settings.shards, wrong)
+    return tell(store, members, lambda: count_waiting(store, settings.shards), settings, wrong)
 
 
-def tell(store: Store, members: Members, backlog: Callable[[], int], shards: int, wrong: str = "") -> dict[str, Any]:
+def tell(
+    store: Store, members: Members, backlog: Callable[[], int], settings: Settings, wrong: str = ""
+) -> dict[str, Any]:
     """Return the same for members seen before; `backlog` counts the waiting URLs if no worker is alive."""
     counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
@@ -78,9 +84,27 @@ def tell(store: Store, members: Members, backlog: Callable[[], int], shards: int
         "rate": round(sum(worker["rate"] for worker in alive), 2),
         "machines": members.machines,
         "workers": members.workers,
-        "shards": shards,
+        "shards": settings.shards,
+        "regions": _regions(store, settings, {worker["id"] for worker in alive}),
         "busiest": dict(sorted(sums["busiest"].items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
+
+
+def _regions(store: Store, settings: Settings, alive: set[str]) -> dict[str, Facts]:
+    """Return how many workers each region has, and how much waits in the folders of one that has none."""
+    rules = settings.region_rules
+    workers = count_workers(alive, regions_of(rules))
+    lines = {region: 0 for region, count in workers.items() if not count}
+    for shard in range(settings.shards) if lines else ():
+        region = region_of_shard(shard, rules)
+        if region in lines:
+            lines[region] += sum(map(lines_of, batch_names(store.files, shard)))
+    return {region: {"workers": count, "waiting": lines.get(region)} for region, count in workers.items()}
+
+
+def regions_without_machines(found: Facts) -> str:
+    """Return the regions for which URLs wait and that have no worker, as words; empty if there are none."""
+    return ", ".join(region for region, about in found["regions"].items() if about["waiting"])
 
 
 def totals(counters: list[Facts]) -> Facts:
@@ -142,6 +166,7 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
     alive = sum(worker["state"] == ALIVE for worker in found["workers"])
     if alive > found["shards"]:
         lines.append(_line("shards", f"{found['shards']:,}", too_many_workers(alive, found["shards"])))
+    lines += [_region(region, about) for region, about in found["regions"].items()]
     if found["uncounted"]:
         lines.append(_line("uncounted", "", uncounted(found)))
     lines += _members(found, verbose)
@@ -149,6 +174,13 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         lines.append("busiest hosts")
         lines += [f"  {pages:>8,}  {printable(host)}" for host, pages in found["busiest"].items()]
     return "\n".join(lines)
+
+
+def _region(region: str, about: Facts) -> str:
+    if about["workers"]:
+        return _line("region", region, many(about["workers"], "worker"))
+    waiting = f"no machine; {about['waiting']:,} lines wait for one" if about["waiting"] else "no machine"
+    return _line("region", region, waiting)
 
 
 def _waiting(found: dict[str, Any]) -> str:

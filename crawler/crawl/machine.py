@@ -75,6 +75,7 @@ class Plan:
     forever: bool = False
     logs: Logs = field(default_factory=Logs)
     id: str = field(default_factory=lambda: secrets.token_hex(4))
+    region: str = ""
     trust: Trust = field(default_factory=Trust)  # given to workers by way of memory, never of the store
 
 
@@ -140,7 +141,9 @@ class Machine:
         self._watchdog.begin(row)
         self.scoreboard.set_id(row, "")
         pool = self._pools[row] = child.make_pool(init_worker, self.scoreboard, self.plan.logs)
-        self._work[child.submit(pool, work, str(self.plan.root), row, self.id, self.settings, self.plan.trust)] = row
+        plan = self.plan
+        future = child.submit(pool, work, str(plan.root), row, plan.region, self.id, self.settings, plan.trust)
+        self._work[future] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -387,12 +390,12 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
             time.sleep(0.5)
 
 
-def work(root: str, row: int, machine: str, settings: Settings, trust: Trust) -> str:
+def work(root: str, row: int, region: str, machine: str, settings: Settings, trust: Trust) -> str:
     """Run a worker to its end and return its outcome."""
     from crawler.crawl.worker.worker import run_worker  # here: parsers load slowly, and the supervisor needs none
 
     assert _scoreboard is not None
-    files = Files(root, secrets.token_hex(4), settings.durable)
+    files = Files(root, secrets.token_hex(4) + (f"-{region}" if region else ""), settings.durable)
     retry_until_store_answers(files.share_mode)
     core = Core(row, machine)  # before the worker has threads, which inherit it
     return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check, trust)

@@ -16,7 +16,7 @@ from typing import Any
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import SETTINGS_BYTES
 from crawler.errors import StoreError, UsageError
-from crawler.settings.settings import FIXED, LIVE, Settings, check_together, render, show_safely
+from crawler.settings.settings import FIXED, LIVE, Settings, check_together, differing, render, show_safely
 from crawler.store.kept import parse_stored
 from crawler.store.mount import Files
 
@@ -108,29 +108,24 @@ def judge(settings: Settings, found: Settings) -> Verdict:
         raise UsageError(
             f"{NAME} is longer than {SETTINGS_BYTES >> 10}K, the limit while machines run; make it shorter"
         )
-    changed = [f"{name} {_show(name, settings)} -> {_show(name, edited)}" for name in _differing(settings, edited)]
+    changed = [f"{name} {shown(name, settings)} -> {shown(name, edited)}" for name in differing(settings, edited)]
     applied = f"{NAME} was edited: {'; '.join(changed)}" if changed else ""
     return Verdict(edited, applied, _ignored(edited, found))
 
 
 def _ignored(settings: Settings, found: Settings) -> str:
     """Return a warning about edited settings that cannot change while machines run; empty if there are none."""
-    differing = _differing(settings, found)
-    fixed = [f"{name} cannot change once the store exists" for name in differing if name in FIXED]
-    later = [f"{name} cannot change while machines run" for name in differing if name not in FIXED]
-    if not differing:
+    names = differing(settings, found)
+    fixed = [f"{name} cannot change once the store exists" for name in names if name in FIXED]
+    later = [f"{name} cannot change while machines run" for name in names if name not in FIXED]
+    if not names:
         return ""
-    here = ", ".join(f"{name} {_show(name, settings)}" for name in differing)
+    here = ", ".join(f"{name} {shown(name, settings)}" for name in names)
     hint = "restart all machines, or undo the edit" if later else "undo the edit"
     return f"{NAME}: {', '.join([*fixed, *later])}; this machine still uses {here}; {hint}"
 
 
-def _differing(one: Settings, other: Settings) -> list[str]:
-    """Return the names of the settings that differ; the order of `delays` matters too."""
-    names = [item.name for item in fields(Settings)]
-    return [name for name in names if repr(getattr(one, name)) != repr(getattr(other, name))]
-
-
-def _show(name: str, settings: Settings) -> str:
-    shown = show_safely(getattr(settings, name))
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+def shown(name: str, settings: Settings) -> str:
+    """Return a setting's value for a message: without passwords, and not too long."""
+    text = show_safely(getattr(settings, name))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -5,11 +5,13 @@ Also how seeds are added while machines run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from crawler.crawl import old_corpus
 from crawler.crawl.whole import make_whole
 from crawler.errors import StoreError, UsageError
 from crawler.fetch.trust import Trust
@@ -17,9 +19,9 @@ from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox, in_parts
-from crawler.frontier.scope import Scope, bars
+from crawler.frontier.scope import SEED_PRIORITY, Scope, bars, seed_tasks
 from crawler.frontier.task import Task
-from crawler.settings.settings import LIVE, Settings, check_together, contradictions, show_safely
+from crawler.settings.settings import FIXED, Settings, as_pair, check_together, contradictions, show_safely
 from crawler.store import kept, origin
 from crawler.store.history import HISTORY
 from crawler.store.mount import FILE, FOLDER, Files
@@ -27,8 +29,9 @@ from crawler.store.store import FOLDERS, Store, check_store
 from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many
 from crawler.web import addresses, urls
+from crawler.web.text import masked
 
-HARMLESS = {*FOLDERS, HISTORY, "crawl.yaml", "lost+found"}
+HARMLESS = {*FOLDERS, HISTORY, "crawl.yaml", "lost+found", old_corpus.OLD}
 MAX_LOOKUPS = 1000  # more added URLs than this are not looked up one by one
 WRITERS = 16  # batches that are written concurrently
 
@@ -51,7 +54,7 @@ def begin(
     store = StoreWriter(root, files)
     is_new = _is_new(root, store)
     if is_new:
-        _make(root, store, _first_settings(root, store, given, show, accept_defaults), bool(seeds), show, trust)
+        _make(root, store, _first_settings(root, store, given, show, accept_defaults), seeds, show, trust)
     check_store(store)
     settings = store.settings()
     _check_agreement(root, settings, given)
@@ -84,7 +87,7 @@ def _warn_of_private(store: Store, trust: Trust, show: rehydrate.Show) -> None:
         )
 
 
-def add(store: StoreWriter, seeds: Sequence[str]) -> str:
+def add(store: StoreWriter, seeds: Sequence[str], priority: int | None = None) -> str:
     """Add URLs to a crawl that may be running, and return a sentence about the result.
 
     They are stored and handed over before we look which machines run. Machines that are just about to exit may leave
@@ -95,7 +98,7 @@ def add(store: StoreWriter, seeds: Sequence[str]) -> str:
     normalized = _normalized(seeds, settings)
     few = normalized if len(normalized) <= MAX_LOOKUPS else []
     done = sum(store.record(task.name) is not None or store.failure(task.name) is not None for task in few)
-    added = _add(store, settings, normalized)
+    added = _add(store, settings, normalized, priority)
     said = f"{many(added, 'URL')} added" if added else "nothing new: the same URLs were added before"
     known = f" ({done:,} of them already done)" if done and added else ""
     notes = "".join(f"{note}; " for note in (_excluded(seeds, settings), _private(normalized)) if note)
@@ -145,11 +148,11 @@ def _is_new(root: Path, store: StoreWriter) -> bool:
 
 
 def _make(
-    root: Path, store: StoreWriter, settings: Settings, has_seeds: bool, show: rehydrate.Show, trust: Trust
+    root: Path, store: StoreWriter, settings: Settings, seeds: Sequence[str], show: rehydrate.Show, trust: Trust
 ) -> None:
     check_together(settings, trust)
-    has_pages = bool(store.files.names("links"))
-    if not has_seeds and not has_pages:
+    has_pages = bool(store.files.names("links")) or old_corpus.is_here(store.files)
+    if not seeds and not has_pages:
         raise UsageError(
             f"{root} is not a store yet; give at least one URL to start from, such as https://example.org/"
         )
@@ -164,8 +167,13 @@ def _make(
     with store.alone("creating the store", settings, show) as lock:
         if store.is_made():
             return
+        is_old = old_corpus.is_here(store.files)
+        if is_old:
+            normalized = _normalized(seeds, settings)
+            old_corpus.take_over(store, settings, [task.url for task in normalized], show)
+            _store_seeds(store, normalized)  # before links are compared with the scope
         store.make(settings, rehydrate.MARK if has_pages else None, lock.check)
-        if not has_pages:  # otherwise it is checked first
+        if is_old or not has_pages:  # otherwise it is checked first
             origin.note(store.files)
 
 
@@ -184,7 +192,7 @@ def _first_settings(
         if where.endswith(kept.SETTINGS):
             show(f"using the settings that came with the pages, in {where}")
         return copied
-    if not given and not accept_defaults and store.files.names("links"):
+    if not (given or accept_defaults or old_corpus.is_here(store.files)) and store.files.names("links"):
         raise UsageError(
             f"{root} has pages but no crawl.yaml; give the settings of that crawl (-c FILE, --scope host ...), "
             "or --accept-defaults"
@@ -195,26 +203,33 @@ def _first_settings(
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any], where: str = "") -> None:
     for name in contradictions(settings, given):
         stored, flag = (show_safely(value) for value in (getattr(settings, name), given[name]))
-        when = "" if name in LIVE else " while no machine runs"
+        command = shlex.join(["crawler", "set", str(root), masked(as_pair(name, given[name]))])
+        change = "use a new store, because it cannot change" if name in FIXED else f"change it: {command}"
         raise UsageError(
-            f"{name} is {stored} in {where or f'{root}/crawl.yaml'}, but {flag} was given; "
-            f"omit the flag, or edit crawl.yaml{when}"
+            f"{name} is {stored} in {where or f'{root}/crawl.yaml'}, but {flag} was given; omit the flag, or {change}"
         )
 
 
-def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task]) -> int:
-    """Store the seeds, hand them over, and return how many are new.
+def _add(store: StoreWriter, settings: Settings, seeds: Sequence[Task], priority: int | None = None) -> int:
+    """Store the seeds, hand them over, and return how many are new."""
+    added = _store_seeds(store, seeds, priority)
+    _hand_over(store, settings)
+    return added
 
-    They are stored first, with a mark: a later run that finds the mark (this one was killed) hands them over again.
+
+def _store_seeds(store: StoreWriter, seeds: Sequence[Task], priority: int | None = None) -> int:
+    """Store the seeds with a mark, and return how many are new.
+
+    A later run that finds the mark (this one was killed) hands them over.
     """
     added = 0
     known = set(store.files.names("seeds"))
     for part in in_parts(seeds, 20_000):
         name = urls.key("\n".join(task.name for task in part))  # the same command again adds nothing
+        name += "" if priority is None else f"{SEED_PRIORITY}{priority}"
         if name not in known:
             store.add_seeds((task.name for task in part), name + NOT_HANDED_OVER)
             added += len(part)
-    _hand_over(store, settings)
     return added
 
 
@@ -224,5 +239,5 @@ def _hand_over(store: StoreWriter, settings: Settings) -> None:
         outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)), pool.map)
         known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
         for name, marked in store.seeds(known):
-            outbox.send(map(Task.named, marked))
+            outbox.send(seed_tasks(name, marked, settings))
             store.seeds_are_handed_over(name)

@@ -7,6 +7,7 @@ of another machine is read: a worker is dead when we have watched for `dead_afte
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 from crawler.errors import DiskFull
 from crawler.fleet.heartbeats import ALL, END, LATER, Heartbeat, Watch, heartbeats
 from crawler.fleet.local_lock import LocalLock
+from crawler.fleet.regions import ANYWHERE, Regions
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
-from crawler.store.mount import Files
+from crawler.store.mount import Files, Run
 from crawler.store.records import to_json
-from crawler.store.store import shard_name
+from crawler.store.store import WHOLE, shard_name
 from crawler.terminal import many
 
 FREE = "free"
@@ -37,13 +39,16 @@ class Shards:
         starting: int = 1,
         clock: Clock = SYSTEM,
         random: Random = RANDOM,
+        run: Run = map,
     ) -> None:
+        """`run` calls a function for each item, several at a time where each call has latency."""
         self.files = files
         self.me = files.me
         self.count = settings.shards
-        self._clock, self._random = clock, random
+        self._clock, self._random, self._run = clock, random, run
         self.dead_after = settings.dead_after
         self.starting = starting  # workers that start together: otherwise the first would take everything
+        self.regions = Regions(settings)
         self.watch = Watch(settings.dead_after, settings.heartbeat)
         self.heartbeat = Heartbeat(self.me, 0)
         self.born = self.beaten = self._clock.monotonic()
@@ -124,40 +129,55 @@ class Shards:
         self._mark_the_dead(owners)
         self._mend(owners)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
-        share = self._share()
-        over = sorted(mine - set(lost))[share:]
         # Claimed before, but the mount failed before we read it: its last owner is not known any more.
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
-        gained |= self._gain(owners, share - len(mine) - len(gained))
+        over: list[int] = []
+        self.regions.look(self._alive(), self._clock.monotonic())
+        for region in (ANYWHERE, *self.regions.names):
+            part, share = self.regions.shards(region), self._share(region)
+            over += sorted(mine & part - set(lost))[share:]
+            wanted = share - len(part & (mine | gained.keys()))
+            gained |= self._gain({shard: names for shard, names in owners.items() if shard in part}, wanted)
         self.inboxes = inboxes(owners)
         self._owners = set().union(*owners.values())
         return gained, [*lost, *over]
 
-    def _share(self) -> int:
-        """Return how many shards we should have; the first workers by id have one more."""
-        alive = sorted(self._alive())
+    def _share(self, region: str) -> int:
+        """Return how many shards of a region we should have; the first workers by id have one more."""
+        alive = self.regions.candidates(region, self._alive(), self._clock.monotonic())
+        if self.me not in alive:
+            return 0
         if len(alive) >= self.starting or self._clock.monotonic() - self.born > JOIN_SECONDS:
             self.starting = 1  # they have started, or will not
-        each, more = divmod(self.count, max(len(alive), self.starting))
+        each, more = divmod(len(self.regions.shards(region)), max(len(alive), self.starting))
         return each + (alive.index(self.me) < more)
 
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
+        """Claim so many shards that are free or whose owner is dead, and tell of each whether it was inherited."""
         gained: dict[int, bool] = {}
         # In random order, so that workers that start together seldom collide.
-        for shard in self._random.sample(sorted(owners), len(owners)):
-            if len(gained) >= wanted:
-                break
-            names = owners[shard]
-            owner = next((name for name in names if name == FREE or self._is_dead(name)), None)
-            if owner and len(names) == 1 and self.claim(shard, owner):
-                gained[shard] = owner != FREE
-                owners[shard] = {self.me}
+        rest = self._random.sample(sorted(owners), len(owners))
+        while rest and len(gained) < wanted:
+            tried, rest = rest[: wanted - len(gained)], rest[wanted - len(gained) :]
+            found = [(shard, owner) for shard in tried if (owner := self._leaving(owners[shard]))]
+            for (shard, owner), is_ours in zip(found, self._run(lambda it: self.claim(*it), found), strict=True):
+                if is_ours:
+                    gained[shard] = owner != FREE
+                    owners[shard] = {self.me}
         return gained
+
+    def _leaving(self, names: set[str]) -> str | None:
+        """Return the owner from whom a shard may be claimed: FREE, or a dead worker."""
+        return next((name for name in names if len(names) == 1 and (name == FREE or self._is_dead(name))), None)
 
     def claim(self, shard: int, owner: str = FREE) -> bool:
         """Claim a free or a dead worker's shard; True for exactly one worker."""
         number = shard_name(shard)
         return self.files.claim(f"shards/{number}@{owner}", f"shards/{number}@{self.me}")
+
+    def release_all(self, shards: Collection[int]) -> None:
+        """Release shards, several at a time where each call has latency."""
+        list(self._run(self.release, shards))
 
     def release(self, shard: int) -> None:
         """Release a shard; it does no harm if another worker has it already."""
@@ -245,10 +265,12 @@ class Shards:
 
         Two looks are compared. If every live worker was idle at both with the same mark, and has beaten twice in
         between, then all were idle all the time, nobody handed anything over, and each has read all its inboxes and
-        found nothing. Every shard must belong to one of them, so that every inbox was read.
+        found nothing. Every shard must belong to one of them, so that every inbox was read; but those of a region
+        without workers may be empty, or wait for one.
         """
         now = {heartbeat.id: heartbeat for heartbeat in self.watch.alive()}
-        if not self.all_idle() or not self._all_owned(set(now)):
+        absent = self.regions.absent(self._clock.monotonic())
+        if not self.all_idle() or not absent.issuperset(self._unowned(set(now))):
             self._before_end = None
             return False
         before = self._before_end
@@ -257,7 +279,10 @@ class Shards:
             return False
         if not all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now):
             return False
-        self._proof = {id: heartbeat.mark for id, heartbeat in now.items()}
+        left = [shard for shard in self._unowned(set(now)) if not self._is_empty(shard)]
+        if not self.regions.waiting(self._clock.monotonic()).issuperset(left):
+            return False  # until others take the place of the region's machines
+        self._proof = {id: heartbeat.mark for id, heartbeat in now.items()} | ({"": LATER} if left else {})
         return True
 
     def others_proved_the_end(self) -> bool:
@@ -281,9 +306,16 @@ class Shards:
         """Tell whether some worker had URLs that are due later, when the end of the crawl was proved."""
         return any(mark.removesuffix(ALL).endswith(LATER) for mark in self._proof.values())
 
-    def _all_owned(self, ids: set[str]) -> bool:
+    def _unowned(self, ids: set[str]) -> set[int]:
+        """Return the shards that belong to none of these workers."""
         owners = read_owners(self.files, self.count)
-        return len(owners) == self.count and all(names <= ids for names in owners.values())
+        return {shard for shard in range(self.count) if not owners.get(shard) or not owners[shard] <= ids}
+
+    def _is_empty(self, shard: int) -> bool:
+        """Tell whether nothing waits in the folder of a shard, by a fresh listing."""
+        folder = f"frontier/{shard_name(shard)}"
+        self.files.freshen(folder)
+        return not set(self.files.names(folder)) - {WHOLE}
 
 
 def read_owners(files: Files, count: int) -> dict[int, set[str]]:

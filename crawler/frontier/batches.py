@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from random import Random, SystemRandom
 from typing import TypeVar
@@ -29,7 +30,7 @@ LISTINGS = 3  # of a folder whose batches change while they are read
 RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
 TASK_LINE = re.compile(
     r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)"  # depth, attempt, due, URL
-    r"(?:\t([0-9a-f,]*)\t(10|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
+    r"(?:\t([0-9a-f,]*)\t(10|2\d|30|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
 )
 
 Item = TypeVar("Item")
@@ -144,13 +145,16 @@ class Outbox:
         self, files: Files, settings: Settings, inboxes: Mapping[int, int] | None = None, run: Run = map
     ) -> None:
         self._batch_files = BatchFiles(files, run)
-        self._shards, self._spread, self._inboxes = settings.shards, settings.spread, inboxes or {}
+        self._shard_of = partial(
+            shard_of, shards=settings.shards, spread=settings.spread, regions=settings.region_rules
+        )
+        self._inboxes = inboxes or {}
 
     def send(self, tasks: Iterable[Task]) -> None:
         """Write tasks where their owners will find them, on the disk when this returns."""
         by_home: dict[int, list[Task]] = defaultdict(list)
         for task in tasks:
-            shard = shard_of(task, self._shards, self._spread)
+            shard = self._shard_of(task)
             by_home[self._inboxes.get(shard, shard)].append(task)
         parts = [(home, part) for home, queued in by_home.items() for part in in_parts(queued, MAX_LINES)]
         self._batch_files.write(parts)

@@ -19,10 +19,10 @@ from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, Task, shard_of, shard_of_host
+from crawler.settings.regions import place, region_of_host
 from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
 from crawler.store.mount import Io
-from crawler.web import urls
 
 MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
@@ -48,7 +48,8 @@ class Frontier:
         )
         self.shards = settings.shards
         self.spread = settings.spread
-        self.shard_of = partial(shard_of, shards=self.shards, spread=self.spread)  # of a task
+        self._regions = settings.region_rules
+        self.shard_of = partial(shard_of, shards=self.shards, spread=self.spread, regions=self._regions)  # of a task
         self.owned: set[int] = set()
         self._coming: set[int] = set()  # shards that are about to be ours
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
@@ -78,13 +79,13 @@ class Frontier:
     async def meet(self, host: Host, done: Iterable[str]) -> None:
         """Take in which keys of a new host are done; visits go on meanwhile."""
         for part in in_parts(done, ADDED_AT_ONCE):
-            self.table.meet(host.name, part, self._is_ours)
+            self.table.meet(host.name, part, partial(self._is_ours, host.name))
             await asyncio.sleep(0)
 
-    def _is_ours(self, key: str) -> bool:
+    def _is_ours(self, host: str, key: str) -> bool:
         if self.spread != "url":
             return True
-        shard = urls.shard_of_key(key, self.shards)
+        shard = place(int(key, 16), self.shards, region_of_host(host, self._regions), self._regions)
         return shard in self.owned or shard in self._coming
 
     def taken_over(self, task: Task) -> float:
@@ -198,7 +199,7 @@ class Frontier:
         self.table.remember(it for it in placed if is_split or it[1] in self._coming)
 
     def _shard_of_host(self, host: str) -> int:
-        return shard_of_host(host, self.shards, self.spread)
+        return shard_of_host(host, self.shards, self.spread, self._regions)
 
     async def read_inboxes(self, shards: Iterable[int], fresh: bool) -> None:
         """Find new batches of these shards, and begin to read; `fresh` if cached listings will not do."""

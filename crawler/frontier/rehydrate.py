@@ -10,7 +10,7 @@ from itertools import groupby
 from crawler.errors import Misshapen, StoreError
 from crawler.frontier.batches import LOSS, Outbox, batch_names, folder, in_parts
 from crawler.frontier.recrawl import Recrawl
-from crawler.frontier.scope import Seeds
+from crawler.frontier.scope import Seeds, seed_tasks
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
 from crawler.store import kept, local_disk
@@ -82,8 +82,8 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool =
 
 def _hand_over_all(store: StoreWriter, settings: Settings, seeds: Seeds, show: Show) -> int:
     found = FoundLinks()
-    for _, names in store.seeds():
-        found.add(map(Task.named, names))
+    for file, names in store.seeds():
+        found.add(seed_tasks(file, names, settings))
     hosts = store.hosts()
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):

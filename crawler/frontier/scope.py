@@ -5,6 +5,7 @@ Whom the operator trusts does not follow from seeds: anybody who can write into 
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -20,11 +21,12 @@ from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
 from crawler.web import patterns, urls
-from crawler.web.page import PRIORITY
+from crawler.web.page import GIVEN, PRIORITY
 from crawler.web.traps import TRAPS, trap
 
 SITEMAP_LEVELS = 3  # how deep sitemaps may name other sitemaps
 SITEMAPS_PER_ROBOTS = 500  # that are read from one robots.txt
+SEED_PRIORITY = ".priority-"  # in the name of a file of seeds, before the number
 YEAR_CACHED = 600.0  # seconds until the current year is looked up again
 
 
@@ -89,11 +91,11 @@ class Seeds:
         wanted = depth == 0  # a seed's redirect, or listed in a sitemap that the user gave: seeds too
         tasks = []
         for link, priority in zip(links_of(record), _priorities(record), strict=False):
-            followed, traps = self._judge_once(link, wanted, self._widened)
+            followed, traps, given = self._judge_once(link, wanted, self._widened)
             for rule in traps:
                 self._count(rule)
             if followed is not None:
-                tasks.append(Task(followed, depth, via=via, priority=priority))
+                tasks.append(Task(followed, depth, via=via, priority=priority if given is None else given))
         return tasks
 
     def leave_out(self, task: Task) -> bool:
@@ -121,23 +123,38 @@ class Seeds:
             if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
                 yield sitemap_task(link, level, depth, via)
 
-    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str | None, tuple[str, ...]]:
+    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str | None, tuple[str, ...], int | None]:
         """Return a link as it is handed over, or None if it is not followed, and the traps' rules that were applied.
 
-        People edit records, so check `is_safe`.
+        Also the priority that the operator gave it. People edit records, so check `is_safe`.
         """
         if not urls.is_safe(link):
-            return None, ()
+            return None, (), None
         plain = urls.without_session(link) if "session" in self.settings.traps else link
         rule = self.scope.refuses(plain, despite=("scope",) if wanted else ())
         traps = (("session",) if plain != link else ()) + ((rule,) if rule in TRAPS else ())
-        return (plain if rule is None else None), traps
+        return (plain if rule is None else None), traps, given_priority(self.settings, plain)
 
     def _count(self, rule: str) -> None:
         self.skipped[rule] += 1
 
     def _is_too_far(self, depth: int) -> bool:
         return self.settings.depth is not None and depth > self.settings.depth
+
+
+def given_priority(settings: Settings, url: str) -> int | None:
+    """Return the priority that the operator gave a URL by a pattern, plus GIVEN; None if no pattern is found in it."""
+    found = (number for pattern, number in settings.priorities.items() if patterns.compiled(pattern).search(url))
+    number = next(found, None)
+    return None if number is None else GIVEN + number
+
+
+def seed_tasks(file: str, names: Iterable[str], settings: Settings) -> Iterator[Task]:
+    """Yield the tasks of a file of seeds, with the priority that its name says, or else that of their pattern."""
+    said = re.search(rf"{re.escape(SEED_PRIORITY)}(\d+)", file)
+    for task in map(Task.named, names):
+        given = GIVEN + int(said[1]) if said else given_priority(settings, task.url)
+        yield task if given is None else task._replace(priority=given)
 
 
 def bars(scope: Scope, task: Task) -> str | None:

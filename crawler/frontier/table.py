@@ -18,12 +18,14 @@ from crawler.frontier.limits import MAX_HOSTS, Limits
 from crawler.frontier.revisits import SCHEDULED, Revisits
 from crawler.frontier.task import PAGE, REVISIT, Task
 from crawler.web import urls
+from crawler.web.page import GIVEN, PRIORITY
 
 # The state of a task. Later: until its due time. Skipped: excluded by a setting that may be edited. Revisits have two
 # others. Which tasks are taken, and which shards are being released, is known in memory alone.
 WAITING, LATER, DONE, SKIPPED = 0, 1, 4, 5
 MAX_VARIABLES = 500  # in one statement; old versions of SQLite take 999
 SIDE_TASK_RANK = -(1 << 63)  # the rank of the first robots or retry task; those of pages are nearer to 0 than to it
+MAX_RANKED_DEPTH = (1 << 14) - 1  # URLs that are deeper are sorted as if they were at this depth
 MAX_CHUNK = 128  # tasks of a host that are read at once; each time twice as many, from a few for a host with one page
 RIPENED_AT_ONCE = 1000  # retries
 SKIPPED_AT_ONCE = 1000  # URLs of a host that has reached a limit
@@ -128,13 +130,16 @@ class Table:
         key = key_of(task)
         if self._insert(key, task, batch, shard):
             return True
-        row = self._db.execute("SELECT state, depth, attempt, batch FROM task WHERE key = ?", (key,)).fetchone()
+        query = "SELECT state, depth, attempt, batch, priority FROM task WHERE key = ?"
+        *row, priority = self._db.execute(query, (key,)).fetchone()
         if task.kind == REVISIT and row[0] == SCHEDULED and task.attempt == row[2]:
             self._bring_forward(key, task, batch, row[3])
         elif row[0] >= DONE:
             self._come_nearer(key, task, batch, row[1])
-        elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and (task.depth, task.attempt) == row[1:3]):
+        elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and [task.depth, task.attempt] == row[1:3]):
             self._renew(key, task, batch, *row)  # an equal retry too: a batch that merges two replaces them
+        elif task.priority >= GIVEN and task.priority != priority:  # the operator has changed their mind
+            self._renew(key, task, batch, *row)
         return False
 
     def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
@@ -193,16 +198,18 @@ class Table:
             self._untake(key)
             state = SCHEDULED if task.kind == REVISIT else LATER
             self._note_due(state, task.due)
-        (blame,) = self._db.execute("SELECT blame FROM task WHERE key = ?", (key,)).fetchone()
+        blame, priority = self._db.execute("SELECT blame, priority FROM task WHERE key = ?", (key,)).fetchone()
         depths, attempts, blames = (depth, task.depth), (attempt, task.attempt), (blame, task.blame)
         best = task._replace(depth=min(depths), attempt=max(attempts), blame=max(blames))
+        if priority >= GIVEN > task.priority:
+            best = best._replace(priority=priority)
         if best != task:
             self.mixed.append(best)
         home = batch if task.depth <= depth else old
         self._db.execute(
-            "UPDATE task SET state = ?, depth = ?, attempt = ?, due = max(due, ?), rank = ?, batch = ?, blame = ? "
-            "WHERE key = ?",
-            (state, best.depth, best.attempt, best.due, self._rank(best), home, best.blame, key),
+            "UPDATE task SET state = ?, depth = ?, attempt = ?, due = max(due, ?), rank = ?, batch = ?, blame = ?, "
+            "priority = ? WHERE key = ?",
+            (state, best.depth, best.attempt, best.due, self._rank(best), home, best.blame, best.priority, key),
         )
         self._reread(task.host)
         self.left[old] -= 1
@@ -216,14 +223,17 @@ class Table:
     def _rank(self, task: Task) -> int:
         """Return what sorts the URLs of a host: nearest and oldest first, or (dfs) deepest and newest first.
 
-        At one depth a sitemap's priority comes before age. Robots and retry tasks come first: pages may wait for them.
+        The operator's priority comes before the depth, and at one depth a sitemap's before age. Robots and retry tasks
+        come first: pages may wait for them.
         """
         self._serial += 1
         if task.kind != PAGE and task.is_side_task:
             return SIDE_TASK_RANK + self._serial
         bfs = self.order == "bfs"
-        tenths = 10 - task.priority if bfs else task.priority
-        rank = (min(task.depth, 1 << 17) << 44) + (tenths << 40) + self._serial
+        is_given = task.priority >= GIVEN
+        given, said = (task.priority - GIVEN, PRIORITY) if is_given else (PRIORITY, task.priority)
+        first, then = (10 - given, 10 - said) if bfs else (given, said)
+        rank = (first << 58) + (min(task.depth, MAX_RANKED_DEPTH) << 44) + (then << 40) + self._serial
         return rank if bfs else -rank
 
     # ---- taking

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from crawler.settings.regions import Rules, place, region_of_host
 from crawler.web import urls
 from crawler.web.page import PRIORITY
 
@@ -28,7 +29,8 @@ class Task(NamedTuple):
     attempt: int = 0
     due: float = 0.0
     via: str = ""  # the redirects in a row that led here, oldest first (see `extend`)
-    priority: int = PRIORITY  # from a sitemap, in tenths: sorts the URLs of a host at one depth
+    # From a sitemap, in tenths: sorts the URLs of a host at one depth. From the operator, plus GIVEN: sorts all of it.
+    priority: int = PRIORITY
     kind: str = PAGE
     # Of a sitemap: its level, if above 1. Of a robots task: `host~token`. Of a retry: the mark of the failure record,
     # after the role of what failed unless that is a page: `sitemap-2#mark`. Of a revisit likewise: which visit of its
@@ -157,15 +159,17 @@ def _read_role(role: str) -> tuple[str, str]:
     return (ROBOTS, found[1]) if found and urls.is_host(found[2]) else (PAGE, "")
 
 
-def shard_of(task: Task, shards: int, spread: str) -> int:
+def shard_of(task: Task, shards: int, spread: str, regions: Rules = ()) -> int:
     """Return the shard of a task: that of its host's domain, of its host or, spread by URL, of its record's name."""
-    return shard_of_host(task.subject if spread == "url" else task.url.split("/", 3)[2], shards, spread)
+    return shard_of_host(task.subject if spread == "url" else task.url.split("/", 3)[2], shards, spread, regions)
 
 
 @lru_cache(maxsize=16_384)  # most links of a page are on few hosts, and each is looked up several times
-def shard_of_host(name: str, shards: int, spread: str = "domain") -> int:
-    """Return the shard of a host, or of any other name."""
-    return urls.shard_of_key(urls.key(urls.shard_group(name) if spread == "domain" else name), shards)
+def shard_of_host(name: str, shards: int, spread: str = "domain", regions: Rules = ()) -> int:
+    """Return the shard of a host, or of the URL of one: of those of its region, if there are any."""
+    key = urls.key(urls.shard_group(name) if spread == "domain" else name)
+    host = urls.host(name) if spread == "url" else name
+    return place(int(key, 16), shards, region_of_host(host, regions), regions)
 
 
 def extend(via: str, url: str) -> str:

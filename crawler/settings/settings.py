@@ -17,10 +17,12 @@ from crawler import __version__
 from crawler.errors import UsageError, did_you_mean
 from crawler.fetch.request import FetchOptions
 from crawler.fetch.trust import BY_OPERATOR, OPERATOR_ONLY, Trust, check_harmless, check_not_stored
+from crawler.settings.regions import Rules, regions_of
 from crawler.settings.values import (
     Check,
     by,
     by_pattern,
+    by_regex,
     choice,
     duration,
     line,
@@ -30,6 +32,7 @@ from crawler.settings.values import (
     rate,
     recrawl,
     regex,
+    region,
     selector,
     several,
     share,
@@ -56,9 +59,9 @@ class Settings:
 
     # What to crawl
     scope: str = setting(
-        "any",
+        "host",
         choice("page", "prefix", "host", "domain", "any"),
-        "how far from the seeds links are followed",
+        "how far from the seeds links are followed: `any` is the whole web",
     )
     depth: int | None = setting(None, optional(whole(0)), "most links between a seed and a page; null: no limit")
     include: tuple[str, ...] = setting(
@@ -106,6 +109,15 @@ class Settings:
     nofollow: bool = setting(False, yes_no, "do not follow links marked rel=nofollow")
     links_in: str | None = setting(
         None, optional(selector), "CSS selector: only links in the elements that it selects count; null: all links"
+    )
+    follow_match: tuple[str, ...] = setting(
+        (), several(regex), "patterns: only links whose href, as it is written in the page, matches one of them count"
+    )
+    priorities: Mapping[str, int] = setting(
+        {},
+        by_regex(whole(0, 10)),
+        "priority by URL pattern (`/news/: 9`), from 0 to 10; the first match counts, and without one it is 5",
+        live=True,
     )
     sitemaps: bool = setting(True, yes_no, "read the sitemaps listed in robots.txt")
     traps: tuple[str, ...] = setting(
@@ -188,8 +200,23 @@ class Settings:
         choice("domain", "host", "url"),
         "domain: one worker for all hosts of a domain; host: one per host; url: all workers share a host, for delay 0",
     )
+    regions: Mapping[str, str] = setting(
+        {},
+        by_pattern(region),
+        "region by host pattern (`*.jp: tokyo`), whose hosts are for `run --region tokyo`; the first match counts",
+    )
+    region_takeover: float | None = setting(
+        300.0,
+        optional(duration),
+        "seconds after which all machines crawl the hosts of a region that has no machine; null: they wait for one",
+    )
     heartbeat: float = setting(2.0, duration, "seconds between a worker's heartbeats")
     dead_after: float = setting(30.0, duration, "seconds without a heartbeat after which a worker counts as dead")
+
+    @property
+    def region_rules(self) -> Rules:
+        """The regions by pattern, as a value that can be compared and cached."""
+        return tuple(self.regions.items())
 
     @property
     def removed_parameters(self) -> tuple[str, ...]:
@@ -282,6 +309,8 @@ def check_together(settings: Settings, trust: Trust | None = None) -> None:
         raise UsageError("max_per_host needs spread: domain or host, because one worker must count a host's pages")
     if settings.delays and settings.spread == "url":
         raise UsageError("delays needs spread: domain or host, because one worker must time a host's requests")
+    if settings.shards <= len(regions_of(settings.region_rules)):
+        raise UsageError(f"regions needs more shards than {settings.shards}: one for each region, and one for the rest")
     if settings.dead_after < 4 * settings.heartbeat:
         raise UsageError(
             f"dead_after is {settings.dead_after:g} s, but must be at least four times heartbeat "
@@ -289,11 +318,11 @@ def check_together(settings: Settings, trust: Trust | None = None) -> None:
         )
 
 
-def pair(given: str) -> tuple[str, Any]:
+def pair(given: str, where: str = "--set") -> tuple[str, Any]:
     """Return KEY and VALUE of a --set argument; the value is YAML."""
     name, equals, value = given.partition("=")
     if not equals:
-        raise UsageError(f"--set {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
+        raise UsageError(f"{where} {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
     if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
         return name.strip(), value
     try:
@@ -321,6 +350,21 @@ def render(settings: Settings) -> str:
         else:
             lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
     return "".join(lines)
+
+
+def as_pair(name: str, value: Any) -> str:
+    """Return KEY=VALUE as `pair` reads it."""
+    if isinstance(value, str | tuple | Mapping):
+        plain = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+        flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
+        return f"{name}={flow.removesuffix(chr(10)).removesuffix('...').strip()}"
+    return f"{name}={show(value)}"
+
+
+def differing(one: Settings, other: Settings) -> list[str]:
+    """Return the names of the settings that differ; the order of mappings matters too: the first match counts."""
+    names = [item.name for item in fields(Settings)]
+    return [name for name in names if repr(getattr(one, name)) != repr(getattr(other, name))]
 
 
 def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:

@@ -106,6 +106,17 @@ def by_pattern(check: Check) -> Check:
     return check_each
 
 
+def by_regex(check: Check) -> Check:
+    """A mapping from regular expressions to values."""
+
+    def check_each(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a mapping such as {/news/: 9}")
+        return {regex(pattern): check(item) for pattern, item in value.items()}
+
+    return check_each
+
+
 def share(value: Any) -> float:
     """A fraction: 0.1 or "10%"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value).strip())
@@ -129,6 +140,13 @@ def network(value: Any) -> str:
     except ValueError as error:
         raise ValueError("must be a network of addresses such as 192.0.2.0/24 or 2001:db8::/32") from error
     return line(value)
+
+
+def region(value: Any) -> str:
+    """The name of a region: it becomes part of file names."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", text(value)):
+        raise ValueError("must be a name such as tokyo: small letters, digits, - and _, 32 at most")
+    return text(value)
 
 
 def regex(value: Any) -> str:

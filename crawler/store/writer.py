@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -35,6 +36,7 @@ from crawler.web import urls
 from crawler.web.page import Failure
 
 REPLACEMENT = "\ufffd".encode()  # in place of a NUL
+MAKERS = 8  # shards that are made at the same time, because on a mount each operation has latency
 PART = 2000  # names of a long listing that are read at once
 NOT_HANDED_OVER = ".new"  # ends the name of a file of seeds until batches hold all of them
 Item = TypeVar("Item")
@@ -162,13 +164,16 @@ class StoreWriter(Store):
         self.files.put("crawl.yaml", config.render(settings).encode())
         for folder in FOLDERS:
             self.files.make(folder)
-        for number in range(settings.shards):
-            self.files.make(f"frontier/{shard_name(number)}")
-            self.files.create(f"frontier/{shard_name(number)}/{WHOLE}")
         present = {name.partition("@")[0] for name in self.files.names("shards")}
-        for number in range(settings.shards):
-            if shard_name(number) not in present:
-                self.files.create(f"shards/{shard_name(number)}@free")
+
+        def make_shard(name: str) -> None:
+            self.files.make(f"frontier/{name}")
+            self.files.create(f"frontier/{name}/{WHOLE}")
+            if name not in present:
+                self.files.create(f"shards/{name}@free")
+
+        with ThreadPoolExecutor(MAKERS) as threads:
+            list(threads.map(make_shard, map(shard_name, range(settings.shards))))
         if mark:
             self.files.create(mark)
         check()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import turbohtml
 
-from crawler.web import robots
+from crawler.web import patterns, robots
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
-from crawler.web.urls import TRACKING, normalize, normalize_links
+from crawler.web.urls import MAX_INPUT, TRACKING, normalize, normalize_links
 from crawler.web.visible import visible_hash
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Wants:
     max_links: int = 10_000
     links_in: str = ""  # CSS: only links in elements that it selects count
     visible: bool = False  # the hash of the visible text too
+    follow_match: tuple[str, ...] = ()  # patterns: only links that match one of them as they are written count
 
 
 DEFAULTS = Wants()
@@ -109,6 +110,7 @@ _REFRESH = re.compile(
     r"(?:url[ \t\n\f\r]*+=[ \t\n\f\r]*+)?+(?:([\"'])(?P<quoted>.*?)(?:\1|\Z)|(?P<plain>.+))",
     re.I | re.S,
 )
+_SPACES = " \t\n\f\r"  # around an address, which browsers remove
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -129,10 +131,18 @@ def _walk(elements: Iterable[Element], wants: Wants) -> Found:
                 found.base = node.attr("href")
             elif tag == "meta" and (node.attr("name") or "").strip().lower() in names:
                 found.robots.append(node.attr("content") or "")
-        if link is not None and not (wants.nofollow and "nofollow" in _relations(node)):
+        if link is not None and not (wants.nofollow and "nofollow" in _relations(node)) and _matches(link, wants):
             # Most links of a page are repeats, or differ only in fragments: cheaper to remove before normalizing.
             found.links[link.partition("#")[0] if "#" in link else link] = None
     return found
+
+
+def _matches(link: str, wants: Wants) -> bool:
+    """Tell whether a link, as it is written with its fragment, is wanted; one that is too long for a URL is not."""
+    if not wants.follow_match:
+        return True
+    written = link.strip(_SPACES)
+    return len(written) <= MAX_INPUT and any(patterns.compiled(it).search(written) for it in wants.follow_match)
 
 
 def _normalized(found: Found, url: str, wants: Wants) -> list[str]:

@@ -69,5 +69,6 @@ class Unreadable(Exception):
 
 
 PRIORITY = 5  # of a URL, in tenths, where no sitemap says otherwise: the default of the sitemap protocol
+GIVEN = 20  # is added to a priority that the operator gave: unlike a site's own, it counts more than the depth
 LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
 FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too

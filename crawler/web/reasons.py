@@ -33,6 +33,7 @@ REASONS: dict[str, Reason] = {
     "unreadable": Reason("failed", False, "the page could not be parsed"),
     "fault": Reason("failed", False, "a bug in the crawler; the log has the traceback"),
     "worker-died": Reason("failed", False, "workers died or hung repeatedly while they processed this page"),
+    "failed-before": Reason("failed", False, "it failed in the script whose folder was taken over; why is not known"),
     "robots": Reason("excluded", False, "robots.txt does not allow it"),
     "private-address": Reason("excluded", False, "the host is on a private network; --allow-private allows it"),
     "bad-port": Reason("excluded", False, "a port that browsers refuse (mail, ssh, databases ...)"),

@@ -194,12 +194,6 @@ def key(url: str) -> str:
     return sha224(url.encode()).hexdigest()[:24]
 
 
-def shard(url: str, shards: int, spread: str = "domain") -> int:
-    """Return the shard of a normalized URL: that of its domain, of its host, or (spread "url") of the URL itself."""
-    name = url if spread == "url" else host(url)
-    return shard_of_key(key(shard_group(name) if spread == "domain" else name), shards)
-
-
 def shard_group(host: str) -> str:
     """Return what all names of a host's registrable domain share; those of some other domains may share it, too.
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -257,6 +258,37 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
         w.run()
         assert w.urls() == set(web.pages)
         assert requested_twice(w.log) == {}
+
+
+def test_added_urls_are_requested_in_the_order_of_their_priorities_also_after_a_rehydration(tmp_path: Path) -> None:
+    web = Links({"/": [], "/low": [], "/usual": [], "/high": []})
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "spread=host", "--no-robots")
+        for path, given in (("/low", ["--priority", "0"]), ("/usual", []), ("/high", ["--priority", "10"])):
+            told(w, "add", web.url(path), *given)
+        shutil.rmtree(w.root / "frontier")
+        told(w, "rehydrate")
+        assert "priority:   10 of 10, by `crawler add --priority`" in told(w, "explain", web.url("/high"))
+        w.run("-j", "1", "-t", "1")
+        assert w.asked() == [f"a.example{path}" for path in ("/", "/high", "/usual", "/low")]
+
+
+def test_a_url_that_waits_gets_the_priority_with_which_it_is_added_again(tmp_path: Path) -> None:
+    web = Links({"/": [], "/1": [], "/2": [], "/3": []})
+    with world(web, tmp_path) as w:
+        w.crawl("-s", "spread=host", "--no-robots")
+        told(w, "add", *(web.url(f"/{number}") for number in (1, 2, 3)))
+        told(w, "add", web.url("/3"), "--priority", "7")
+        told(w, "add", web.url("/1"), "--priority", "2")
+        w.run("-j", "1", "-t", "1")
+        assert w.asked()[1:] == [f"a.example/{number}" for number in (3, 2, 1)]
+
+
+@pytest.mark.parametrize("given", ["11", "-1", "high", "1.5"])
+def test_a_priority_is_a_number_from_0_to_10(resting: Path, given: str) -> None:
+    said = crawler("add", str(resting), "http://a.example/x", f"--priority={given}", code=errors.USAGE)
+    assert f"{given!r} must be a whole number from 0 to 10" in said
+    assert list((resting / "seeds").glob("*priority*")) == []
 
 
 def test_a_crawl_that_ends_while_urls_are_added_loses_none_of_them(tmp_path: Path) -> None:

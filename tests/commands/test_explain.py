@@ -97,6 +97,18 @@ def test_a_kept_page_is_told_with_its_record_and_where_it_is(crawled: Path) -> N
         assert words in text
 
 
+def test_the_priority_of_what_is_not_done_is_told_with_its_reason(root: Path) -> None:
+    assert told(root, f"{A}/")["priority"] is None
+    assert told(root, f"{A}/other")["priority"] == {"number": 5, "by": "the default"}
+    edit(root, priorities={"other": 8, "/other/2": 3})
+    assert told(root, f"{A}/other/2")["priority"] == {"number": 8, "by": "the setting priorities"}
+    crawler("add", str(root), f"{A}/other")
+    assert "priority:   8 of 10, by the setting priorities" in crawler("explain", str(root), f"{A}/other")
+    edit(root, priorities={})
+    again = "`crawler add --priority`, or an earlier setting"
+    assert told(root, f"{A}/other")["priority"] == {"number": 8, "by": again}
+
+
 def test_a_redirect_names_its_target(crawled: Path) -> None:
     assert told(crawled, f"{A}/old")["record"]["redirect"] == f"{A}/new"
     assert f"status 301, to {A}/new" in crawler("explain", str(crawled), f"{A}/old")

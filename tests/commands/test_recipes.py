@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import importlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import databases, sites
+from lab import databases, script, sites
 from lab.marks import later
 from lab.sites import COMPLAINTS, GALLERY, QUOTES
-from lab.world import Answers, crawler, world
+from lab.webs import TreeWeb
+from lab.world import Answers, crawler, end, world
 from test_extract_outputs import extract, query
+
+from crawler.commands.demo.server import requested_twice
 
 MANUAL = (Path(__file__).parents[2] / "crawler/manual/recipes.md").read_text("utf-8")
 TYPES = ["-s", "content_types=[text/html, application/json]"]
@@ -81,6 +85,35 @@ def test_headings_and_paths_go_into_a_table_that_exists_once_each(store: Path, a
         said = extract(store, sites.WIKI_RULES, address, "--table", "pages", "--key", "path")
         assert "4 pages read, 4 rows" in said
         assert query(address, "SELECT title, path FROM pages") == wanted
+
+
+def test_articles_are_crawled_by_links_in_their_text_that_match_as_they_are_written(
+    tmp_path: Path, address: str
+) -> None:
+    query(address, "CREATE TABLE pages (title VARCHAR(200), path VARCHAR(200))")
+    with world(Answers(dict(sites.wiki())), tmp_path) as w:
+        for _ in range(2):
+            end(w.start_plainly(f"http://{sites.WIKI}/wiki/Ada_Lovelace", *sites.WIKI_FLAGS))
+            extract(w.root, sites.WIKI_RULES, address, "--table", "pages", "--key", "path")
+        assert w.urls() == {f"http://{page}" for page in sites.wiki()}
+        assert set(w.asked()) - {f"{sites.WIKI}/robots.txt"} == set(sites.wiki())
+    wanted = [(name.replace("_", " "), f"/wiki/{name}") for name in sorted(sites.ARTICLES)]
+    assert query(address, "SELECT title, path FROM pages") == wanted
+
+
+def test_a_folder_of_the_script_is_gone_on_with_by_three_machines(tmp_path: Path) -> None:
+    web = TreeWeb(fanout=3, depth=4)
+    with world(web, tmp_path) as w:
+        script.half(w.root, web, 20)
+        said = "".join(end(machine) for machine in [w.start_plainly("-s", "dead_after=8s") for _ in range(3)])
+        assert said.count("taken over: 20 pages and 0 failures") == 1
+        assert len(w.urls()) == 121
+        assert len({name for name in w.asked() if not name.endswith("robots.txt")}) == 101
+        assert requested_twice(w.log) == {}
+
+
+def test_the_manual_shows_these_flags() -> None:
+    assert shlex.join(sites.WIKI_FLAGS) in MANUAL
 
 
 def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lab.webs import FlatWeb, TreeWeb, gaps
-from lab.world import LONG, SHARDS, Answers, Links, World, crawler, end, html, wait_for, world
+from lab.world import LONG, SHARDS, Answers, Links, World, crawler, end, html, links, moved, wait_for, world
 
 from crawler.commands.demo.server import requested_twice
 from crawler.commands.demo.web import DemoWeb, Site
@@ -313,6 +313,45 @@ def test_workers_of_one_machine_need_no_heartbeat_to_know_that_all_are_idle(tmp_
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.05), tmp_path) as w:
         w.crawl("-s", "heartbeat=20m", "-s", "dead_after=2h", "-s", "spread=host")
         assert w.differences() == []
+
+
+def test_links_lead_to_the_hosts_of_the_seeds_alone_unless_the_operator_says_otherwise(tmp_path: Path) -> None:
+    pages = {"a.example/": moved("http://www.a.example/"), "www.a.example/": links("/1", "http://b.example/")}
+    pages |= {"www.a.example/1": links("http://sub.a.example/"), "b.example/": links(), "sub.a.example/": links()}
+    with world(Answers(pages), tmp_path) as w:
+        said = end(w.start_plainly(*w.web.seeds()))
+        assert w.urls() == {"http://a.example/", "http://www.a.example/", "http://www.a.example/1"}
+        assert {name.partition("/")[0] for name in w.asked()} == {"a.example", "www.a.example"}
+        how = f"`crawler set {w.root} scope=any` changes that"
+        assert said.splitlines()[0] == f"scope host: links are followed on the hosts of the seeds; {how}"
+        assert "scope" not in end(w.start_plainly("-q"))
+
+
+def test_the_scope_any_crawls_the_web_and_says_so(tmp_path: Path) -> None:
+    with world(Answers({"a.example/": links("http://b.example/"), "b.example/": links()}), tmp_path) as w:
+        said = w.crawl("--scope", "any")
+        assert w.urls() == {"http://a.example/", "http://b.example/"}
+        assert "scope any: links are followed to all hosts of the web; " in said
+
+
+def test_only_links_that_match_as_they_are_written_are_followed_and_recorded(tmp_path: Path) -> None:
+    page = "<a href=/wiki/A>x</a><a href=/wiki/Talk:A>x</a><a href=http://a.example/wiki/B>x</a><a href=/wiki/C#1>x</a>"
+    with world(Answers({f"a.example{path}": html(page) for path in ("/", "/wiki/A", "/wiki/C")}), tmp_path) as w:
+        w.crawl("--follow-match", "^(/wiki/)((?!:).)*$")
+        assert w.urls() == {f"http://a.example{path}" for path in ("/", "/wiki/A", "/wiki/C")}
+        wanted = ["http://a.example/wiki/A", "http://a.example/wiki/C"]
+        assert [record["links"] for record in w.records()] == [wanted] * 3
+
+
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_urls_that_a_pattern_gives_a_higher_priority_are_requested_first(tmp_path: Path, order: str) -> None:
+    pages = ["/last", "/a", "/news/1", "/b", "/news/2", "/c"]
+    with world(Links({"/": pages, **{page: [] for page in pages}}), tmp_path) as w:
+        given = "priorities={/news/: 9, last: 0}"
+        w.crawl("-s", given, "-s", "spread=host", "-j", "1", "-t", "1", "--no-robots", "-s", f"order={order}")
+        asked = [name.removeprefix("a.example") for name in w.asked()]
+        assert set(asked[1:3]) == {"/news/1", "/news/2"}
+        assert asked[-1] == "/last"
 
 
 def test_only_links_in_the_chosen_part_of_a_page_are_followed_and_recorded(tmp_path: Path) -> None:

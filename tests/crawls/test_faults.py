@@ -318,7 +318,7 @@ def test_folders_that_are_removed_while_it_runs_are_made_again(tmp_path: Path) -
 @pytest.mark.parametrize("seconds", [0.0, 0.3, *later(0.1, 0.6)])
 def test_ctrl_c_while_its_workers_are_starting_is_no_traceback(tmp_path: Path, seconds: float) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
-        args = [*COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
+        args = [*COMMAND, "run", str(w.root), *w.flags, *w.everywhere, *QUICK, *w.web.seeds()]
         process = subprocess.Popen(
             args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -503,7 +503,8 @@ def test_as_many_files_as_are_demanded_are_enough(tmp_path: Path, fetcher: str) 
     limit = resources.files_for(4) + resources.BASE_FILES
     with world(TreeWeb(hosts=20, fanout=4, depth=3), tmp_path) as w:
         seeds = [*w.web.seeds(), "http://nobody.example:1/"]
-        flags = ["--connect-to", "nobody.example:1:127.0.0.1:1", *w.flags, *QUICK, "-s", f"fetcher={fetcher}"]
+        flags = ["--connect-to", "nobody.example:1:127.0.0.1:1", *w.flags, *w.everywhere, *QUICK]
+        flags += ["-s", f"fetcher={fetcher}"]
         command = ["prlimit", f"--nofile={limit}:{limit}", *COMMAND, "run", str(w.root), *seeds, *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
         assert done.returncode == 0, done.stderr

@@ -82,6 +82,8 @@ def crawling(folder: Path, seeds: list[str], *flags: str) -> Iterator[subprocess
     (folder / "seeds").write_text("\n".join(seeds))
     command = [*COMMAND, "run", str(folder / "store"), "-i", str(folder / "seeds"), "-t", str(THREADS), "-w", "0.01"]
     command += [
+        "--scope",
+        "any",
         "--connect-to",
         f"::127.0.0.1:{server.port}",
         "-s",

@@ -36,7 +36,7 @@ def traced_crawl(web: Web, folder: Path, *args: str, root: Path | None = None) -
 
 def start(here: World, calls: Path, *args: str) -> subprocess.Popen[str]:
     """`crawler run STORE` under strace."""
-    command = [*COMMAND, "run", str(here.root), *here.flags, "-j", "2", *args]
+    command = [*COMMAND, "run", str(here.root), *here.flags, "--scope", "any", "-j", "2", *args]
     return subprocess.Popen(trace(command, calls), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

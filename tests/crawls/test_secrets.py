@@ -14,7 +14,7 @@ from lab.marks import later
 from lab.world import COMMAND, LONG
 
 SECRET = "S3CR3T"
-QUICK = ("-w", "0.01", "-j", "1", "-s", "retry_delay=0.1s", "-s", "retries=1", "-vv")
+QUICK = ("--scope", "any", "-w", "0.01", "-j", "1", "-s", "retry_delay=0.1s", "-s", "retries=1", "-vv")
 
 
 class Strange(Server):

@@ -120,7 +120,7 @@ def test_a_secrets_file_gives_each_host_its_own_headers_without_the_seeds_named_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     server, root = Same(), tmp_path / "store"
-    flags = [*QUICK, *to(server, "a.example", "b.example", "c.example")]
+    flags = [*QUICK, "--scope", "any", *to(server, "a.example", "b.example", "c.example")]
     run(root, "http://a.example/", *flags, "--exclude", "[bc].example")
     settings = (root / "crawl.yaml").read_text()
     (root / "crawl.yaml").write_text(settings.replace("exclude: ['[bc].example']", "exclude: []"))

@@ -110,7 +110,7 @@ def test_stop_ends_the_hosts_it_is_given_and_all_their_shards_are_free_again(rea
     assert set(f.owners().values()) == {"free"}
 
     web.brake.unlink()
-    assert "up on 3 of 3 hosts" in hosts.launch(hosts.hostfile("m0", "m1", "m2"), store)
+    assert "up on 3 of 3 hosts" in hosts.launch(hosts.hostfile("m0", "m1", "m2"), store, *crawl_of(f))
     wait_for_the_end(hosts, f)
 
 

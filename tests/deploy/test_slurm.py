@@ -51,7 +51,7 @@ class Site:
         """sbatch of the script with these flags; the number of the job."""
         w = self.world
         flags = (f"--output={w.folder}/%a.log", "--mem-per-cpu=0", *flags)
-        run = [str(store or w.root), *(w.web.seeds() if seeds else []), *w.flags, *QUICK[:2], *QUICK[6:]]
+        run = [str(store or w.root), *(w.web.seeds() if seeds else []), *w.flags, *w.everywhere, *QUICK[:2], *QUICK[6:]]
         return self.cluster.submit(*flags, str(SCRIPT), *run, **environment)
 
     def log(self, task: int) -> str:

@@ -282,7 +282,7 @@ def test_two_machines_that_start_it_at_the_same_moment_crawl_together_and_a_kill
 ) -> None:
     nodes = [Node(shared, tmp_path / f"disk-{number}") for number in range(2)]
     with world(DemoWeb(hosts=20, pages=150, seed=5), tmp_path) as w:
-        command = ["run", w.root, *w.web.seeds(), *w.flags, *QUICK]
+        command = ["run", w.root, *w.web.seeds(), *w.flags, *w.everywhere, *QUICK]
         killed = nodes[0].start(*command)
         wait_for(lambda: list(nodes[0].place.glob(".*/crawler/*")))
         os.killpg(killed.pid, signal.SIGKILL)

@@ -116,6 +116,7 @@ def _quote(place: int, ticker: str) -> str:
 # ---- an encyclopedia
 
 ARTICLES = ("Ada_Lovelace", "Charles_Babbage", "Analytical_Engine", "Kevin_Bacon_(actor)")
+WIKI_FLAGS = ("-s", "links_in=#bodyContent", "--follow-match", "^(/wiki/)((?!:).)*$")
 WIKI_RULES = r"""match: '/wiki/[^:]*$'
 columns:
   title: h1
@@ -124,11 +125,15 @@ columns:
 
 
 def wiki() -> dict[str, WebReply]:
-    """Articles that link to each other."""
-    body = "".join(f'<a href="/wiki/{article}">x</a>' for article in ARTICLES)
+    """Articles that link to each other, and around them links that are of no use."""
+    body = "".join(f'<a href="/wiki/{article}#top">x</a>' for article in ARTICLES)
+    body += "".join(
+        f'<a href="{link}">x</a>' for link in ("/wiki/File:Ada.jpg", "/w/index.php", "http://x.example/wiki/X")
+    )
+    menu = '<nav><a href="/wiki/Main_Page">x</a></nav>'
     return {
         f"{WIKI}/wiki/{article}": html(
-            f"<!doctype html><h1>{article.replace('_', ' ')}</h1><div id=bodyContent>{body}</div>"
+            f"<!doctype html>{menu}<h1>{article.replace('_', ' ')}</h1><div id=bodyContent>{body}</div>"
         )
         for article in ARTICLES
     }

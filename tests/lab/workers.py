@@ -64,7 +64,7 @@ class Setup:
         **given: object,
     ) -> None:
         self.root = root
-        self.settings = Settings(**{"shards": 2, "durable": False, **given})  # type: ignore[arg-type]
+        self.settings = Settings(**{"shards": 2, "durable": False, "scope": "any", **given})  # type: ignore[arg-type]
         self.store = StoreWriter(root, Files(root, name, durable=False))
         self.scoreboard = Scoreboard(get_context("spawn"), workers, concurrency)
         self.worker = worker = Worker(

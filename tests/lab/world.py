@@ -106,7 +106,19 @@ class World:
     def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
         """`crawler run STORE` in the background."""
         few = ["-j", "1"] if isinstance(self.web, Answers) else []  # a web of a few answers: sooner done
-        command = [*COMMAND, "run", str(self.root), *self.flags, *(QUICK if quick else []), *few, *args]
+        flags = [*self.flags, *self.everywhere, *(QUICK if quick else []), *few]
+        command = [*COMMAND, "run", str(self.root), *flags, *args]
+        self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return self.started[-1]
+
+    @property
+    def everywhere(self) -> list[str]:
+        """The scope of most tests, for a new store; a `--scope` of a test's own counts more."""
+        return [] if (self.root / "crawl.yaml").exists() else ["-s", "scope=any"]
+
+    def start_plainly(self, *args: str) -> subprocess.Popen[str]:
+        """The same with nothing but these arguments and what a test must have: as a user writes it."""
+        command = [*COMMAND, "run", str(self.root), *self.flags, "-w", "0.01", "-j", "1", *args]
         self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         return self.started[-1]
 

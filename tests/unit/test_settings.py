@@ -37,6 +37,8 @@ OTHERS: dict[str, Any] = {
     "follow": ("a", "alternate"),
     "nofollow": True,
     "links_in": "#content, main > p",
+    "follow_match": ("^(/wiki/)((?!:).)*$", "# x"),
+    "priorities": {"/news/": 9, "^https://a.example/: [x]": 0, ".": 3},
     "sitemaps": False,
     "traps": ("long", "session"),
     "tracking": ("sid", "ref"),

@@ -86,6 +86,8 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
             "run",
             str(store),
             *web.seeds(),
+            "--scope",
+            "any",
             "-j",
             str(workers),
             "-w",

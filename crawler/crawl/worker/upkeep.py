@@ -256,8 +256,7 @@ class Upkeep:
         await self._flush.sync_records()
         lost = shards - await self._io(self._shards.own_still, shards)
         await self._frontier.disown(shards, lost)
-        for shard in shards:
-            await self._io(self._shards.release, shard)
+        await self._io(self._shards.release_all, shards)
         self._releasing -= shards
 
     async def _tidy(self) -> bool:
@@ -379,7 +378,6 @@ class Upkeep:
             await self._release(mine)
         except StoreError:  # no space, say: the next owners hand on what is not for them
             with suppress(StoreError):
-                for shard in mine:
-                    await self._io(self._shards.release, shard)
+                await self._io(self._shards.release_all, mine)
         with suppress(StoreError):
             await self._io(self._shards.sign_off, {**last, "shards": 0})

@@ -423,4 +423,5 @@ def read_options(settings: Settings) -> markup.Wants:
         token=token(settings.user_agent),
         links_in=settings.links_in or "",
         visible=settings.recrawl is not None,
+        follow_match=settings.follow_match,
     )

@@ -74,7 +74,7 @@ class Worker:
         self.ending = Ending(scoreboard)
         self.counters = Counters(scoreboard, row, clock)
         self.pauses = Pauses(store, live, scoreboard, row, self.ending, clock, io)
-        self.shards = Shards(store.files, settings, scoreboard.workers, clock, random)
+        self.shards = Shards(store.files, settings, scoreboard.workers, clock, random, run)
         self.limit = PageLimit(live, scoreboard, row, clock)
         batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)

@@ -25,6 +25,7 @@ WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
 IN_FLIGHT = THREADS + MAX_RESULTS  # open, or waiting for a flush, of one worker: manual/life-of-a-url.md
 PULSE, PATIENCE = 0.5, 6.0
 SETTINGS = {"delay": 0.01, "heartbeat": PULSE, "dead_after": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
+SETTINGS["scope"] = "any"
 SETTINGS["max_per_address"] = "null"  # all hosts are at one address, which on some mounts is no loopback
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things
 
@@ -96,13 +97,21 @@ class Fleet(World):
         self.machines: list[Machine] = []
 
     def join(
-        self, number: int, workers: int = WORKERS, threads: int = THREADS, wrap: Sequence[str] = (), **environment: str
+        self,
+        number: int,
+        workers: int = WORKERS,
+        threads: int = THREADS,
+        wrap: Sequence[str] = (),
+        flags: Sequence[str] = (),
+        port: int | None = None,
+        **environment: str,
     ) -> Machine:
-        """Start machine `number`; all are started by the same command, whichever is first."""
+        """Start machine `number`; all are started by the same command, whichever is first, but for these flags."""
         disk = self.folder / f"disk-{number}"
         disk.mkdir(exist_ok=True)
         command = [*COMMAND, "run", str(self.mount.at(number) / "store"), *self.web.seeds()]
-        command += ["--connect-to", f"::{self.mount.web_host}:{self.port}", "-j", str(workers), "-t", str(threads)]
+        place = f"::{self.mount.web_host}:{port or self.port}"
+        command += ["--connect-to", place, "-j", str(workers), "-t", str(threads), *flags]
         for name, value in self.settings.items():
             command += ["-s", f"{name}={value}"]
         log = self.folder / f"machine-{number}-{len(self.machines)}.log"

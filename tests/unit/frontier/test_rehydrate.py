@@ -36,7 +36,7 @@ def quiet(_: str) -> None:
 
 
 def settings_of(**given: object) -> Settings:
-    return Settings(**{"shards": 4, "durable": False, **given})  # type: ignore[arg-type]
+    return Settings(**{"shards": 4, "durable": False, "scope": "any", **given})  # type: ignore[arg-type]
 
 
 def draw(root: Path, settings: Settings) -> StoreWriter:

@@ -23,6 +23,7 @@ from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
 from crawler.frontier.task import ROBOTS, Task, robots_task
 from crawler.web import urls
+from crawler.web.page import GIVEN
 
 HOSTS = [f"{letter}.example" for letter in "abcde"]
 PAGES = [f"https://{host}/{number}" for host in HOSTS for number in range(5)]
@@ -727,3 +728,17 @@ def test_a_visit_that_ends_after_its_shard_left_and_came_back_disturbs_no_other(
     table.rest(new, 0.0)
     assert [visit(table, 0.0) for _ in range(2)] == found[1:]
     assert (table.waiting, table.taken) == (0, 0)
+
+
+@pytest.mark.parametrize(("order", "usual"), [("bfs", ["near", "far"]), ("dfs", ["far", "near"])])
+def test_the_operators_priority_counts_more_than_the_depth_and_a_sitemaps_less(order: str, usual: list[str]) -> None:
+    table = Table(order)
+    near, far = Task("http://a.example/near", 1, priority=0), Task("http://a.example/far", 9, priority=10)
+    first = Task("http://a.example/first", 1 << 30, priority=GIVEN + 6)
+    last = Task("http://a.example/last", 0 if order == "bfs" else 1 << 30, priority=GIVEN + 4)
+    table.add([last, near, far, first], 1, lambda _: 0)
+    taken = [table.take(0.0) for _ in range(1)]
+    while found := taken[-1]:
+        table.rest(found[1], 0.0)
+        taken.append(table.take(0.0))
+    assert [found[0].url.rpartition("/")[2] for found in taken if found] == ["first", *usual, "last"]

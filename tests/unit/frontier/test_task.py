@@ -11,7 +11,17 @@ from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of
 
 from crawler.frontier.batches import from_lines, to_lines
 from crawler.frontier.table import Table
-from crawler.frontier.task import PAGE, RETRY, ROBOTS, SITEMAP, Task, retry_task, robots_task, sitemap_task
+from crawler.frontier.task import (
+    PAGE,
+    RETRY,
+    ROBOTS,
+    SITEMAP,
+    Task,
+    retry_task,
+    robots_task,
+    shard_of_host,
+    sitemap_task,
+)
 from crawler.web import urls
 
 X = "http://a.example/x"
@@ -129,5 +139,5 @@ def test_where_hosts_are_split_a_retry_belongs_to_the_owner_of_the_failure_recor
     make_root(tmp_path, 64)
     by_url, by_host = (frontier_of(tmp_path, shards=64, spread=spread) for spread in ("url", "host"))
     for task in NAMES.values():
-        assert by_host.shard_of(task) == urls.shard(X, 64)
-        assert by_url.shard_of(task) == urls.shard(task.subject, 64, "url")
+        assert by_host.shard_of(task) == shard_of_host(urls.host(X), 64)
+        assert by_url.shard_of(task) == shard_of_host(task.subject, 64, "url")

@@ -219,6 +219,32 @@ def test_links_count_only_where_the_operator_wants_them(parser: str, links_in: s
     assert (found.title, found.robots) == ("t", ("noindex",))
 
 
+@pytest.mark.parametrize("parser", ["turbohtml", "html5lib"])
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [
+        ((), ["/wiki/A", "/wiki/A?x=1", "/wiki/B", "/wiki/File:C", "/wiki/D", "/w/E"]),
+        (("^(/wiki/)((?!:).)*$",), ["/wiki/A", "/wiki/A?x=1", "/wiki/B"]),
+        (("^https?:", "^/w/"), ["/wiki/D", "/w/E"]),
+        (("#",), ["/wiki/A"]),
+        (("nowhere",), []),
+    ],
+)
+def test_links_count_if_a_pattern_matches_them_as_they_are_written(
+    parser: str, patterns: tuple[str, ...], wanted: list[str]
+) -> None:
+    page = """<a href="/wiki/A#top">a</a><a href="/wiki/A?x=1">a</a><a href=" /wiki/B\n">b</a><a href=/wiki/File:C>c</a>
+    <a href=http://example.org/wiki/D>d</a><a href=/w/E>e</a><meta name=robots content=noindex>"""
+    found = reading(page, parser, follow_match=patterns)
+    assert [link.removeprefix("http://example.org") for link in found.links] == wanted
+    assert found.robots == ("noindex",)
+
+
+def test_a_very_long_link_is_not_compared_with_patterns() -> None:
+    page = f"<a href='data:{'a' * 5_000_000}'>x</a><a href=/a>a</a>"
+    assert reading(page, "turbohtml", follow_match=("(a|aa)+$",)).links == ("http://example.org/a",)
+
+
 @pytest.mark.parametrize("css", ["#", "p >", "a:is(", "), a", "::text", "a[href="])
 def test_a_selector_that_a_parser_does_not_understand_is_refused(css: str) -> None:
     with pytest.raises(ValueError, match="must be a CSS selector"):

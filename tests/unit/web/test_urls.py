@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab.marks import Tally
 
+from crawler.frontier.task import shard_of_host
 from crawler.web import urls
 
 DATA = Path(__file__).parents[2] / "data" / "urls"
@@ -262,17 +263,17 @@ def test_host_key_and_shard_of_a_url_stay_as_they_are_for_ever() -> None:
     assert urls.host(url) == "example.org:8080"
     assert urls.key(url) == "f698ee4fb673caa07843781f"
     assert urls.key("http://example.org/") == "2d318f381ff89408dcc9f943"
-    assert [urls.shard(url, n, "host") for n in (1, 64, 1000)] == [0, 43, 43]
-    assert [urls.shard(url, n, "url") for n in (1, 64, 1000)] == [0, 31, 327]
+    assert [shard_of_host(urls.host(url), n, "host") for n in (1, 64, 1000)] == [0, 43, 43]
+    assert [shard_of_host(url, n, "url") for n in (1, 64, 1000)] == [0, 31, 327]
 
 
 def test_a_host_is_in_one_shard_unless_its_urls_are_spread() -> None:
     pages = [f"http://example.org/{n}" for n in range(6400)]
-    assert len({urls.shard(page, 64, "host") for page in pages}) == 1
+    assert len({shard_of_host(urls.host(page), 64, "host") for page in pages}) == 1
     sites = [f"http://{n}.example.org/" for n in range(6400)]
     for sizes in (
-        Counter(urls.shard(page, 64, "url") for page in pages),
-        Counter(urls.shard(site, 64, "host") for site in sites),
+        Counter(shard_of_host(page, 64, "url") for page in pages),
+        Counter(shard_of_host(urls.host(site), 64, "host") for site in sites),
     ):
         assert len(sizes) == 64
         assert 50 < min(sizes.values()) <= max(sizes.values()) < 150
@@ -325,8 +326,12 @@ def test_all_names_of_a_domain_are_in_one_shard_whatever_the_public_suffix_list_
         "localhost": "localhost",
     }
     assert {host: urls.shard_group(host) for host in groups} == groups
-    assert urls.shard("http://a.zone.example/x", 4096) == urls.shard("http://b.zone.example:81/", 4096, "domain")
-    assert urls.shard("http://a.zone.example/x", 4096, "host") != urls.shard("http://b.zone.example/", 4096, "host")
+    assert shard_of_host("a.zone.example", 4096) == shard_of_host(
+        urls.host("http://b.zone.example:81/"), 4096, "domain"
+    )
+    assert shard_of_host("a.zone.example", 4096, "host") != shard_of_host(
+        urls.host("http://b.zone.example/"), 4096, "host"
+    )
 
 
 def test_whose_host_it_is() -> None:
