@@ -18,8 +18,8 @@ help: ## list these targets
 venv: $(READY) ## set up .venv: the package, editable, and what its tests need (again only when pyproject.toml changes)
 	@echo "ready: . $(BIN)/activate"
 
-demo: $(READY) ## crawl an embedded web with four workers into demo/store, and prove that every page is there
-	@$(BIN)/crawler demo demo/store --workers 4 $(ARGS)
+demo: $(READY) ## two machines crawl an embedded web into demo/store, one is killed, and every page is proved to be there
+	@$(BIN)/crawler demo demo/store $(ARGS)
 	@echo
 	@$(BIN)/crawler status demo/store
 

@@ -11,7 +11,7 @@ The map. Each room imports only from those above it (tests/shape/test_imports.py
     frontier/     URLs that wait: batches on the mount, a task table per worker, scope, rehydration
     fleet/        who is alive, who owns which shard, stop and pause
     crawl/        a machine at work; crawl/worker/ is the life of a URL
-    commands/     one file or folder per `crawler COMMAND`; nothing else imports it
+    commands/     one file or folder per `crawler COMMAND`, and `Crawl` for Python; nothing else imports it
     manual/       the pages that `crawler help TOPIC` shows
 
 An evening's reading, in this order: crawl/worker/visit (the life of a URL), crawl/worker/flush (html, hand over, sync,
@@ -24,15 +24,20 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # `typing` would delay the moment from which Ctrl-C exits silently
 if TYPE_CHECKING:
+    from crawler.commands.library import Crawl, Result
     from crawler.store.store import Page, Store
 
-__all__ = ["Page", "Store", "__version__"]
+__all__ = ["Crawl", "Page", "Result", "Store", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """Load `Store` and `Page` on first use, so that Ctrl-C exits silently while the command starts."""
-    if name not in ("Store", "Page"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from crawler.store import store
+    """Load what Python programs import on first use, so that Ctrl-C exits silently while the command starts."""
+    if name in ("Store", "Page"):
+        from crawler.store import store
 
-    return getattr(store, name)
+        return getattr(store, name)
+    if name in ("Crawl", "Result"):
+        from crawler.commands import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

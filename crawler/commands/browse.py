@@ -15,7 +15,7 @@ from crawler import errors
 from crawler.commands.arguments import Add, check_root, normalize_seed
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, candidates, explain
 from crawler.errors import NotThere
-from crawler.frontier.batches import from_lines, read_batches
+from crawler.frontier.queued import QueuedUrls
 from crawler.store.mount import FILE
 from crawler.store.records import links_of
 from crawler.store.store import Store, find_host, open_store
@@ -225,6 +225,8 @@ def _columns(cells: Iterable[object]) -> str:
 def _rows(store: Store) -> Iterator[HostRow]:
     """Yield each host that has a record, a failure record or a waiting URL, by name."""
     waiting = QueuedUrls(store)
+    for _ in waiting.read(store.settings().shards):
+        pass
     for host in sorted({*_known(store), *waiting.hosts()}):
         pages, size = store.disk_use(host)
         yield HostRow(pages, store.count_failures(host), waiting.count(host), size, host)
@@ -234,31 +236,3 @@ def _known(store: Store) -> list[str]:
     """Return the hosts that have a record or a failure record."""
     shapes = [item for noun in ("links", "errs") for item in store.files.shapes(noun).items()]
     return sorted({host for host, shape in shapes if shape != FILE and urls.is_host(host)})
-
-
-class QueuedUrls:
-    """All URLs in batches, each once: on this machine's disk, because there may be many millions."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        import sqlite3  # only `hosts` needs it
-
-        self._db = sqlite3.connect("", isolation_level=None)
-        self._db.execute("CREATE TABLE waiting(host TEXT, key TEXT, PRIMARY KEY (host, key)) WITHOUT ROWID")
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT OR IGNORE INTO waiting VALUES (?, ?)", self._read(store.settings().shards))
-        self._db.execute("COMMIT")
-
-    def _read(self, shards: int) -> Iterator[tuple[str, str]]:
-        for shard in range(shards):
-            for data in read_batches(self._store.files, shard):
-                yield from ((task.host, urls.key(task.name)) for task in from_lines(data))
-
-    def hosts(self) -> Iterator[str]:
-        """Return the hosts that have a URL in a batch."""
-        return (host for (host,) in self._db.execute("SELECT DISTINCT host FROM waiting"))
-
-    def count(self, host: str) -> int:
-        """Return how many URLs of a host wait; batches also have some that are done and not removed yet."""
-        keys = {key for (key,) in self._db.execute("SELECT key FROM waiting WHERE host = ?", (host,))}
-        return len(keys - self._store.done(host)) if keys else 0

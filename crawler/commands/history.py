@@ -35,6 +35,7 @@ class Outlook:
         self._settings, self._wrong = Settings(), ""
         self._waiting = 0
         self._next_read = self._next_count = 0.0
+        self.paces: dict[str, Facts] = {}  # what living workers said at the last look of their slowest hosts
 
     def look(self, again: bool = False) -> dict[str, Any]:
         """Return the state of the crawl as a JSON value: all that `status` returns, and
@@ -51,7 +52,7 @@ class Outlook:
         found = status.tell(self.store, members, self._backlog, self._settings, self._wrong)
         now = round(time.time(), 2)
         slowest = _slowest(members.counters_alive)
-        known = {facts["host"]: facts for facts in slowest}
+        known = self.paces = {facts["host"]: facts for facts in slowest}
         return {
             **found,
             "when": now,

@@ -15,10 +15,13 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import responses as PHRASES
 from typing import Any, NamedTuple
+
+from crawler.errors import StoreError
 
 REQUEST_LINE = re.compile(r"([A-Z]+) ([!-~]+) HTTP/1\.([01])")
 BACKLOG = 1024
@@ -36,19 +39,21 @@ class HttpRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back; Content-Length and Connection are added."""
+    """What is sent back; Content-Length and Connection are added. A large body follows in parts."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     close: bool = False  # the connection, after this reply
+    parts: Iterable[bytes] = ()
+    size: int = 0  # of all parts
 
     def encode(self, with_body: bool, close: bool) -> bytes:
-        """Return the bytes to send."""
+        """Return the bytes to send, as far as they are not in parts."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
         end = "Connection: close\r\n\r\n" if close else "\r\n"
         phrase = PHRASES.get(self.status, "Unknown")
-        head = f"HTTP/1.1 {self.status} {phrase}\r\n{lines}Content-Length: {len(self.body)}\r\n{end}"
+        head = f"HTTP/1.1 {self.status} {phrase}\r\n{lines}Content-Length: {len(self.body) + self.size}\r\n{end}"
         return head.encode("latin-1") + (self.body if with_body else b"")
 
 
@@ -102,22 +107,39 @@ class HttpConnection(socketserver.BaseRequestHandler):
             return False
         close = reply.close or request is None or request.close
         self.request.settimeout(self.send_timeout)
-        self.request.sendall(reply.encode(with_body=request is None or request.method != "HEAD", close=close))
+        with_body = request is None or request.method != "HEAD"
+        self.request.sendall(reply.encode(with_body, close))
+        for part in reply.parts if with_body else ():
+            self.request.sendall(part)  # each has the time of a whole reply
         return not close
+
+    def read_body(self, size: int) -> bytes:
+        """Return the body of the request that is being answered; it has as long as a head."""
+        deadline = self._deadline()
+        while len(self._received) < size:
+            self._receive(deadline)
+        body, self._received = self._received[:size], self._received[size:]
+        return body
 
     def _read_head(self) -> bytes | None:
         """Return the next head, without the blank line at its end, or None when it is oversized."""
-        deadline = time.monotonic() + self.head_timeout if self.head_timeout else None
+        deadline = self._deadline()
         while (end := self._received.find(b"\r\n\r\n")) < 0:
             if len(self._received) > self.max_head:
                 return None
-            self.request.settimeout(max(deadline - time.monotonic(), 0.001) if deadline else None)
-            piece = self.request.recv(65536)
-            if not piece:
-                raise ConnectionError("the client closed the connection")
-            self._received += piece
+            self._receive(deadline)
         head, self._received = self._received[:end], self._received[end + 4 :]
         return head
+
+    def _deadline(self) -> float | None:
+        return time.monotonic() + self.head_timeout if self.head_timeout else None
+
+    def _receive(self, deadline: float | None) -> None:
+        self.request.settimeout(max(deadline - time.monotonic(), 0.001) if deadline else None)
+        piece = self.request.recv(65536)
+        if not piece:
+            raise ConnectionError("the client closed the connection")
+        self._received += piece
 
 
 class HttpServer(socketserver.ThreadingTCPServer):
@@ -160,8 +182,8 @@ class HttpServer(socketserver.ThreadingTCPServer):
         self._open.discard(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print a traceback, except for a client that is slow or gone."""
-        if not isinstance(sys.exception(), OSError):
+        """Print a traceback, except for a client that is slow or gone, or a store that went away in between."""
+        if not isinstance(sys.exception(), OSError | StoreError):
             super().handle_error(request, client_address)
 
 

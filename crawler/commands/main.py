@@ -55,8 +55,9 @@ COMMANDS = {
     "diff": Command("the corpus", "versions", "show what is different between two versions of a page"),
     "export": Command("the corpus", "export.export", "write pages to a file or a database, a row each"),
     "extract": Command("the corpus", "extract.extract", "extract data from stored pages by rules, without requests"),
+    "compare": Command("more", "compare", "time the same URLs by processes, by requests at once, and by both"),
     "plan": Command("more", "plan", "estimate disk, machines and time for a crawl of so many pages"),
-    "demo": Command("more", "demo.demo", "crawl an embedded web and check that every page is there"),
+    "demo": Command("more", "demo.demo", "see one of two machines killed, and every page of a web there"),
     "completion": Command("more", "completion", "print a script that completes commands in a shell"),
     "help": Command("more", "help", "show a page of the manual, or the help of a command"),
 }

@@ -9,14 +9,18 @@ from typing import Any
 
 from crawler.errors import UsageError
 from crawler.fetch.request import check_connect_to, check_header, check_proxy, is_secret
-from crawler.fetch.trust import Trust, origins, private_hosts, read_secrets
+from crawler.fetch.trust import Trust, origins, private_hosts, read_cookies, read_netrc, read_secrets
 from crawler.frontier.task import Task
+from crawler.web import urls
 
 SECRETS = "CRAWLER_SECRETS"  # environment variable with the path of the file
+NETRC = "~/.netrc"  # as curl
 
 
 # Of the flags that `run --help` only names; the manual has them.
 HELP = {
+    "cookies": "cookies in Netscape's format, as curl and browsers' exporters write them, for the hosts named there",
+    "netrc": f"logins (Basic) for the hosts named there; without FILE {NETRC}",
     "proxy": "proxy for all requests; proxies from the environment are ignored",
     "connect_to": "as in curl; an empty HOST or PORT matches all; repeatable",
     "allow_private": "allow all hosts on loopback and private networks, not only those of the URLs given here",
@@ -25,9 +29,11 @@ HELP = {
 NAMES = [f"--{name.replace('_', '-')}" for name in HELP]
 
 
-def add_flags(group: argparse._ArgumentGroup) -> None:
+def add_flags(group: argparse._ActionsContainer) -> None:
     """Add the flags; `--header` is one of the settings, because the store keeps those that are no secrets."""
     group.add_argument("--secrets", metavar="FILE", help=f"headers, proxy ... of your own (or ${SECRETS})")
+    group.add_argument("--cookies", metavar="FILE", help=argparse.SUPPRESS)
+    group.add_argument("--netrc", metavar="FILE", nargs="?", const=NETRC, help=argparse.SUPPRESS)
     group.add_argument("--proxy", metavar="URL", help=argparse.SUPPRESS)
     rule: Any = {"metavar": "HOST:PORT:ADDR:PORT", "default": [], "help": argparse.SUPPRESS}
     group.add_argument("--connect-to", action="append", **rule)
@@ -43,6 +49,11 @@ def given_trust(options: argparse.Namespace, seeds: Sequence[str]) -> Trust:
     said["private"] = said.get("private", frozenset()) | private_hosts(named)
     by_flag, by_file = _seed_headers(options, named), said.get("headers", {})
     said["headers"] = by_flag | {origin: (*lines, *by_flag.get(origin, ())) for origin, lines in by_file.items()}
+    if options.cookies:
+        said["own_cookies"] = (*said.get("own_cookies", ()), *read_cookies(options.cookies))
+    if options.netrc:
+        said["logins"] = said.get("logins", {}) | read_netrc(_netrc_file(options.netrc))
+    said["plain"] = frozenset(urls.host(url) for url in named if url.startswith("http:"))
     if options.proxy:
         said["proxy"] = _checked("--proxy", check_proxy, options.proxy)
     if options.connect_to:
@@ -50,6 +61,12 @@ def given_trust(options: argparse.Namespace, seeds: Sequence[str]) -> Trust:
     for name in ("allow_private", "allow_metadata"):
         said[name] = getattr(options, name) or said.get(name, False)
     return Trust(**said)
+
+
+def _netrc_file(given: str) -> str:
+    if "://" in given:  # the file may be left out, so that what follows is taken for it
+        raise UsageError(f"--netrc takes a file, not a URL; name URLs before it, or write --netrc={NETRC}")
+    return given
 
 
 def _seed_headers(options: argparse.Namespace, seeds: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.crawl.machine import CONCURRENCY
 from crawler.errors import NotThere, UsageError
 from crawler.settings import values
+from crawler.store.segments import FOLDER as WARCS
 from crawler.store.store import Store, open_store
 from crawler.terminal import bar, many, say
 from crawler.web import urls
@@ -55,6 +56,7 @@ RATES = {
     "files_page": MeasuredRate(2, "files a page", "its html and its record"),
     "files_host": MeasuredRate(4, "files and folders a host", "in htmls, links and errs, and its robots.txt"),
     "record": MeasuredRate(4150, "bytes of a record", "measured: 400, and an assumption: 50 links of 75"),
+    "warc": MeasuredRate(0.23, "bytes of WARC for a byte of html", "the embedded web: 3.5 MB beside 15.1 MB of html"),
     "memory": MeasuredRate(190, "MB of memory a worker", "`make bench`: case r, 185 at the default concurrency"),
     "load": MeasuredRate(0.7, "of the capacity is planned with", "an assumption: the rest is for bursts and restarts"),
 }
@@ -78,6 +80,7 @@ class Workload:
     concurrency: int = CONCURRENCY
     files: float = RATES["server"].value
     others: float = RATES["others"].value
+    warc: float = 0.0  # bytes of WARC files a page
 
 
 class Estimate:
@@ -97,7 +100,7 @@ class Estimate:
         self.memory = rate("memory") * 1e6 * task.workers  # bytes a machine
         self.files = pages * (rate("files_page") + task.others) + rate("files_host") * hosts  # each takes an inode
         page = _blocks(task.page_size) + _blocks(rate("record")) + task.others * BLOCK
-        self.disk = pages * page + hosts * rate("files_host") * BLOCK
+        self.disk = pages * (page + task.warc) + hosts * rate("files_host") * BLOCK
         # Files a second that the file server takes, as `crawler doctor` counts them; over 1 server, one is too slow.
         self.server_files = (rate("files_page") * pages + rate("files_host") * hosts) / seconds
         self.servers = self.server_files / (task.files * rate("load"))
@@ -126,6 +129,7 @@ def commands(add: Add) -> None:
     help = "a small crawl to learn hosts, page size, failures and delay from"
     made.add_argument("--from", dest="store", type=Path, metavar="STORE", help=help)
     made.add_argument("--page-size", type=flag(_size), metavar="SIZE", help="of a page's html (default 30K)")
+    made.add_argument("--warc", action="store_true", help="with `warc: true`: WARC files beside the pages")
     made.add_argument("--delay", type=flag(values.duration), metavar="TIME", help="between requests (default 1s)")
     made.add_argument("--workers", type=WHOLE, metavar="N", help="of a machine, one a core (default 4)")
     made.add_argument(
@@ -143,6 +147,8 @@ def run(options: argparse.Namespace) -> int:
     names = ("hosts", "page_size", "delay", "workers", "concurrency", "files")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     task = Workload(**{"pages": options.pages, "hosts": hosts, "seconds": options.days, **learned, **given})
+    if options.warc and not task.warc:
+        task = replace(task, warc=rate("warc") * task.page_size)
     if task.hosts > task.pages:
         raise UsageError(f"--hosts {_number(task.hosts)} is more than --pages {_number(task.pages)}; give fewer hosts")
     estimate = Estimate(task)
@@ -163,6 +169,7 @@ def learn(store: Store, pages: float) -> dict[str, float]:
         "page_size": size / kept,
         "others": max(done / kept - 1, 0.0),
         "delay": store.settings_or_defaults()[0].delay,
+        "warc": sum(size for _, size in store.files.sizes(WARCS)) / kept,
     }
 
 
@@ -189,7 +196,8 @@ def figures(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     """Yield the name of each figure, its value, and how it was calculated."""
     task = estimate.task
     page = f"{_unit(task.page_size, SIZES)} of html and {_unit(rate('record'), SIZES)} of record a page"
-    yield "disk", _unit(estimate.disk, SIZES), f"{page}, in blocks of 4 KB"
+    warc = f", and {_unit(task.warc, SIZES)} of WARC a page" if task.warc else ""
+    yield "disk", _unit(estimate.disk, SIZES), f"{page}, in blocks of 4 KB{warc}"
     each = f"{rate('files_page'):g} a page, {_number(task.others)} for redirects and failures"
     yield "files", _number(estimate.files), f"{each}, {rate('files_host'):g} a host; each is an inode"
     yield "pace", f"{_number(estimate.pages_a_second)} pages a second", "to be done in time"

@@ -11,7 +11,7 @@ import re
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,11 +63,16 @@ def commands(add: Add) -> None:
 def run(options: Namespace) -> int:
     """`crawler retry`."""
     before = float("inf") if options.older is None else time.time() - options.older
-    reasons = frozenset(map(_reason, options.reason))
+    reasons = [check_reason(given) for given in options.reason]  # before the store is looked for
     store = open_to_write(options.store)
-    wanted = Wanted(reasons, tuple(sorted({find_host(store, given) for given in options.host})), before)
-    say(retry(store, store.settings(), wanted))
+    say(retry(store, store.settings(), select(store, reasons, options.host, before)))
     return errors.OVER
+
+
+def select(store: Store, reasons: Iterable[str], hosts: Iterable[str], before: float = float("inf")) -> Wanted:
+    """Return which failure records are meant by these words; UsageError or NotThere for a word that means nothing."""
+    named = frozenset(map(check_reason, reasons))
+    return Wanted(named, tuple(sorted({find_host(store, given) for given in hosts})), before)
 
 
 def retry(store: Store, settings: Settings, wanted: Wanted) -> str:
@@ -111,7 +116,8 @@ def _said(counts: Counter[str], who: str) -> str:
     return f"{many(counts.total(), 'URL')} will be requested again: {by_reason}{left}; {who}"
 
 
-def _reason(given: str) -> str:
+def check_reason(given: str) -> str:
+    """Return a reason or kind that exists, or raise UsageError."""
     known = [*KINDS, *REASONS]
     if given not in known and not re.fullmatch(r"http-\d{3}", given):
         others = f"take one of {', '.join(known)}, or one such as http-404"

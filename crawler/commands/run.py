@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
 from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
+from crawler.crawl import child
+from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
-from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency, restore_signals
+from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
@@ -24,7 +29,7 @@ from crawler.settings import settings as config
 from crawler.settings.regions import regions_of
 from crawler.settings.values import whole
 from crawler.store.mount import Files
-from crawler.store.store import open_store
+from crawler.store.store import Store, open_store
 from crawler.store.writer import StoreWriter, open_to_write
 from crawler.terminal import as_time, many, say
 from crawler.web.reasons import KINDS
@@ -88,9 +93,37 @@ def _rare_flags() -> str:
     return ", ".join([*(flags[-1] for flags, name, _ in SETTING_FLAGS if name not in USUAL), *permissions.NAMES])
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run brought: its exit code and last line, as the command has them, and what it counted."""
+
+    exit_code: int  # 0: the crawl is over; see crawler.errors.EXIT_CODES
+    summary: str
+    elapsed: float  # seconds
+    store: Store = field(repr=False)
+    pages: int = 0  # that this run stored, like all that follows
+    redirects: int = 0
+    failed: int = 0
+    excluded: int = 0
+    unwanted: int = 0
+    handler_errors: int = 0  # pages for which on_page raised an exception
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is waiting."""
+        return self.exit_code == errors.OVER
+
+
+COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
+
+
 def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
-    given = given_settings(options)
+    return crawl(options, given_settings(options)).exit_code
+
+
+def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler | None = None) -> Result:
+    """Run a machine with the flags of `crawler run` and these settings; a Python program may give a handler."""
     check_root(options.store, "run")
     concurrency = allowed_concurrency(options.concurrency)
     urls = seeds.given_seeds(options)
@@ -103,16 +136,18 @@ def run_crawl(options: argparse.Namespace) -> int:
             f"the log file {options.log_file} cannot be written ({error.strerror}); name another"
         ) from error
     root, began = options.store.absolute(), time.monotonic()
+    quiet, forever = options.quiet, options.forever
     plan = Plan(
         root,
         options.workers,
         concurrency,
         options.time_limit,
-        options.quiet,
-        options.forever,
+        quiet,
+        forever,
         logs,
         region=options.region,
         trust=trust,
+        handler=handler,
     )
     lock = LocalLock(plan.id)  # if we are killed before the first heartbeat, commands here know it at once
     try:
@@ -124,14 +159,17 @@ def run_crawl(options: argparse.Namespace) -> int:
             log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
         if not settings.robots:
             log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
-        code, pages, is_later = _work(plan, settings, options.store)
+        code, counts, is_later = _work(plan, settings, options.store)
     finally:
         control.withdraw(Files(root), plan.id)
         lock.release()
-    code, said = _last_line(options.store, code, pages, time.monotonic() - began, is_later)
+    elapsed = time.monotonic() - began
+    code, said = _last_line(options.store, code, counts["pages"], elapsed, is_later)
+    if counts["handler_errors"]:
+        said += f"; on_page failed for {many(counts['handler_errors'], 'page')}"
     if not options.quiet:
         say(said)
-    return code
+    return Result(code, said, elapsed, Store(root), **counts)
 
 
 def check_region(given: str, settings: config.Settings) -> None:
@@ -148,24 +186,24 @@ def _scope_line(root: Path, scope: str) -> str:
     return f"scope {scope}: {SCOPES[scope]}; `crawler set {root} scope={other}` changes that"
 
 
-def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, int, bool]:
-    """Run a machine, and return its exit code, how many pages it stored, and whether what waits is due only later.
+def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, Counter[str], bool]:
+    """Run a machine, and return its exit code, what it counted, and whether what waits is due only later.
 
     That nothing is left to do is proved first.
 
     Somebody may have removed a part of the frontier. No machine works when it is made whole again, so every page that
     was in flight has its record by then.
     """
-    began, pages = time.monotonic(), 0
+    began, counts = time.monotonic(), Counter(dict.fromkeys(COUNTED, 0))
     store = StoreWriter(root, Files(root, plan.id, settings.durable))
     while True:
         machine = Machine(plan, settings, began)
         code = machine.run()
-        pages += machine.scoreboard.total("pages")
+        counts.update({name: machine.scoreboard.total(name) for name in COUNTED})
         is_idle = code == errors.OVER or machine.is_waiting
         if not is_idle or not rehydrate.is_needed(store, machine.settings):
-            return code, pages, machine.is_waiting
-        restore_signals()
+            return code, counts, machine.is_waiting
+        child.on_signals(signal.default_int_handler)  # between two runs of the machine they end this process again
         settings = machine.settings
         make_whole(store, settings, plan.id, log.warning)
 

@@ -16,7 +16,7 @@ from crawler.store import history, visits
 from crawler.store.store import Store, open_store
 from crawler.terminal import many, say
 from crawler.web.text import printable
-from crawler.web.visible import visible_lines
+from crawler.web.visible import visible
 
 MAX_LINES = 20_000  # of a page that are compared: the time grows with their square
 
@@ -95,7 +95,7 @@ def _read(store: Store, name: str, fetched: str, newest: Mapping[str, Any]) -> V
 
 
 def _lines(version: Version, text: bool) -> list[str]:
-    lines = visible_lines(version.html) if text else version.html.splitlines()
+    lines = (visible(version.html) if text else version.html).splitlines()
     return lines[:MAX_LINES]
 
 

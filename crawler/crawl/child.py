@@ -6,9 +6,12 @@ import ctypes
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import FrameType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from crawler import errors
@@ -32,11 +35,33 @@ def submit(
 ) -> Future[Result]:
     """Have the pool's process make a call; it is started if there is none yet."""
     # A Ctrl-C reaches the whole group and would kill a child that is still starting: it starts with signals blocked.
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        return pool.submit(call, *args, **kwargs)
+        with _without_main():
+            return pool.submit(call, *args, **kwargs)
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep a new process from running the user's script again, as multiprocessing would: it needs nothing of it.
+
+    So a script without `if __name__ == "__main__":` starts no second crawl, and one on standard input works.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def on_signals(call: Callable[[int, FrameType | None], object]) -> None:
+    """Have Ctrl-C and SIGTERM make a call; in a thread of a Python program they are left as they are."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, call)
 
 
 def _begin(parent: int, prepare: Callable[..., None], args: tuple[Any, ...]) -> None:

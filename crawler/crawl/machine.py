@@ -26,6 +26,7 @@ from typing import TypeVar
 from crawler import errors
 from crawler.crawl import child
 from crawler.crawl.cpu import Core
+from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.page_budget import PageBudget
 from crawler.crawl.progress import Progress
@@ -77,6 +78,7 @@ class Plan:
     id: str = field(default_factory=lambda: secrets.token_hex(4))
     region: str = ""
     trust: Trust = field(default_factory=Trust)  # given to workers by way of memory, never of the store
+    handler: Handler | None = None  # of a Python program: called for each page
 
 
 class Machine:
@@ -111,9 +113,8 @@ class Machine:
 
     def run(self) -> int:
         """Run to the end and return the exit code."""
-        # Never restored: a second Ctrl-C after the end must not change the exit code.
-        for number in child.SIGNALS:
-            signal.signal(number, self._on_signal)
+        # Not restored here: a second Ctrl-C after the end must not change the exit code of the command.
+        child.on_signals(self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         budget = PageBudget(Files(self.plan.root, self.id), self.id, self.scoreboard, lambda: self.settings)
         try:
@@ -142,8 +143,8 @@ class Machine:
         self.scoreboard.set_id(row, "")
         pool = self._pools[row] = child.make_pool(init_worker, self.scoreboard, self.plan.logs)
         plan = self.plan
-        future = child.submit(pool, work, str(plan.root), row, plan.region, self.id, self.settings, plan.trust)
-        self._work[future] = row
+        given = (str(plan.root), row, plan.region, self.id, self.settings, plan.trust, plan.handler)
+        self._work[child.submit(pool, work, *given)] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -341,12 +342,6 @@ def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
     logs.begin()
 
 
-def restore_signals() -> None:
-    """Have Ctrl-C and SIGTERM end this process again, between two runs of its machine."""
-    for number in child.SIGNALS:
-        signal.signal(number, signal.default_int_handler)
-
-
 def allowed_concurrency(given: int | None) -> int:
     """Return the requests that a worker may have open: as many as given, or the default as far as files allow it.
 
@@ -390,12 +385,21 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
             time.sleep(0.5)
 
 
-def work(root: str, row: int, region: str, machine: str, settings: Settings, trust: Trust) -> str:
+def work(
+    root: str,
+    row: int,
+    region: str,
+    machine: str,
+    settings: Settings,
+    trust: Trust,
+    handler: Handler | None,
+) -> str:
     """Run a worker to its end and return its outcome."""
     from crawler.crawl.worker.worker import run_worker  # here: parsers load slowly, and the supervisor needs none
 
     assert _scoreboard is not None
+    on_page = handler.load() if handler else None
     files = Files(root, secrets.token_hex(4) + (f"-{region}" if region else ""), settings.durable)
     retry_until_store_answers(files.share_mode)
     core = Core(row, machine)  # before the worker has threads, which inherit it
-    return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check, trust)
+    return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check, trust, on_page)

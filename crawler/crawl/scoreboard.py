@@ -11,12 +11,15 @@ from typing import Any
 from crawler.web.reasons import KINDS
 
 COUNTERS = (
-    *("pages", "redirects", "sitemaps", "retries", "bytes", "revisits", "unchanged", "changed", *KINDS),
+    *("pages", "redirects", "sitemaps", "retries", "bytes", *KINDS, "handler_errors"),
+    *("revisits", "unchanged", "changed"),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
+    "jars",  # files of cookies that were written
     *("ticks", "large_pages", "large_bytes"),  # signs of progress (see `watchdog`)
 )
 TICKS = COUNTERS.index("ticks")
 STORE_AWAY, SPACE, DESCRIPTORS = PAUSES = ("store_away", "space", "descriptors")  # why a worker sends no requests
+LOOP, LARGE, HANDLER = READERS = range(3)  # who reads a page in a worker: its loop, two threads
 TASK_BYTES = 3000  # for one task in flight: the longest line of a batch
 REASON_BYTES = 1000  # for why a worker pauses
 ID_BYTES = 64
@@ -33,7 +36,7 @@ class Scoreboard:
         self._state = context.RawValue("i", RUN)
         self._numbers = context.RawArray("q", workers * len(COUNTERS))
         self._tasks = context.RawArray("c", workers * concurrency * TASK_BYTES)
-        self._read = context.RawArray("c", workers * 2 * TASK_BYTES)
+        self._read = context.RawArray("c", workers * len(READERS) * TASK_BYTES)
         self._pauses = context.RawArray("c", workers * len(PAUSES) * REASON_BYTES)
         self._ids = context.RawArray("c", workers * ID_BYTES)
         self._edition = context.RawValue("q", 0)
@@ -133,23 +136,23 @@ class Scoreboard:
         """Return the tasks that a worker has in flight, as lines of a batch."""
         return _lines(self._tasks, worker * self.concurrency, self.concurrency)
 
-    def set_reading(self, worker: int, is_large: bool, line: bytes, size: int = 0) -> None:
-        """Note the task whose page is being read, on the loop or as a large one in a thread; an empty line after."""
-        _write_line(self._read, (2 * worker + is_large) * TASK_BYTES, line)
-        if is_large:
+    def set_reading(self, worker: int, reader: int, line: bytes, size: int = 0) -> None:
+        """Note the task whose page one of the READERS is reading; an empty line after."""
+        _write_line(self._read, (len(READERS) * worker + reader) * TASK_BYTES, line)
+        if reader == LARGE:
             self.set(worker, "large_bytes", size)
             self.set(worker, "large_pages", (self.get(worker, "large_pages") // 2 + 1) * 2 - bool(line))
 
     def reading(self, worker: int) -> list[str]:
         """Return the tasks whose pages a worker is reading."""
-        return _lines(self._read, 2 * worker, 2)
+        return _lines(self._read, len(READERS) * worker, len(READERS))
 
     def clear_tasks(self, worker: int) -> None:
         """Remove what a dead worker had in flight."""
         for slot in range(self.concurrency):
             self.set_in_flight(worker, slot, b"")
-        for is_large in (False, True):
-            self.set_reading(worker, is_large, b"")
+        for reader in READERS:
+            self.set_reading(worker, reader, b"")
 
     def set_pause(self, worker: int, kind: str, reason: str) -> None:
         """Say why a worker sends no requests; an empty reason when it resumes."""

@@ -71,7 +71,19 @@ def begin(
         show(f"warning: {excluded}")
     _add(store, settings, _normalized(seeds, settings))
     _warn_of_private(store, trust, show)
+    _warn_of_http(store, trust, show)
     return settings
+
+
+def _warn_of_http(store: Store, trust: Trust, show: rehydrate.Show) -> None:
+    """Name a seed whose login is not sent, because it is one of http and the operator did not name it."""
+    given = (seed for _, seeds in store.seeds() for seed in seeds) if trust.logins else iter(())
+    seed = next(filter(trust.lacks_plain, given), "")
+    if seed:
+        show(
+            f"warning: the login of --netrc is sent by https only, so not to {urls.origin(seed)}; to send it in plain "
+            "text, name that URL on the command line again"
+        )
 
 
 def _warn_of_private(store: Store, trust: Trust, show: rehydrate.Show) -> None:

@@ -8,12 +8,15 @@ import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from crawler.fetch.budget import STEPS
 from crawler.fetch.cookies import Cookies
+from crawler.fetch.exchange import Exchange, exchange_of
 from crawler.fetch.request import (
     CODINGS,
     GZIP,
@@ -51,17 +54,33 @@ class _CutShort(Exception):
     """A compressed body that ends too early."""
 
 
+class _Held:
+    """What holds the places of a body: its page and its exchange each have a reference."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _let_go(_held: _Held) -> None:
+    """Hold it no longer: the caller has the last reference."""
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:
+    """Give places back on the loop: an exchange may end in a thread that writes it."""
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(release)
+
+
 class Fetcher:
     """Sends requests with the same options on one event loop, over connections that it keeps open."""
 
-    def __init__(self, options: FetchOptions) -> None:
+    def __init__(self, options: FetchOptions, cookies: Cookies | None = None) -> None:
         self.options = options
         self._resolver = Resolver(options.connect_timeout)
         self._inflating = asyncio.Semaphore(STEPS[-1][1])
         self._routes = tuple(read_route(rule) for rule in options.connect_to)
         self._headers = (f"User-Agent: {options.user_agent}", *_ACCEPT)
         self._client = _client(options)
-        self._cookies = Cookies() if options.cookies else None
+        self._cookies = (cookies or Cookies()) if options.cookies else None
         self._timeouts = options.connect_timeout, options.first_byte_timeout
         self._used: OrderedDict[tuple[str, int], str] = OrderedDict()  # the last address of a host and port
         self._first_timeouts = _shorter(options.connect_timeout), _shorter(options.first_byte_timeout)
@@ -76,11 +95,13 @@ class Fetcher:
         cut: int | None = None,
         first_contact: bool = False,
         admit: Callable[[tuple[str, ...]], object] = lambda addresses: None,
+        keep: Callable[[Exchange], object] | None = None,
     ) -> Fetched | Failure:
         """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body.
 
         On `first_contact` with a host the time to connect and to the first byte is shorter. Before it is sent, `admit`
-        is called with the addresses that it may go to, none behind a proxy; what it raises ends the request.
+        is called with the addresses that it may go to, none behind a proxy; what it raises ends the request. `keep` is
+        given the exchange as it came, whatever the outcome; then error pages are read whole.
         """
         for line in headers:
             check_header(line)
@@ -91,13 +112,22 @@ class Fetcher:
         if isinstance(request, Failure):
             return request
         admit(self._destinations(request))
-        response = await self._client.get(request)
+        response = await self._client.get(replace(request, archived=True) if keep else request)
         if isinstance(response, Failure):
             return response
+        if keep and response.head:
+            response = self._kept(request, response, keep)
         self._note_used(request, response.address)
         if self._cookies and "set-cookie" in response.headers:
             self._cookies.keep(urlsplit(request.target), response.headers["set-cookie"])
         return response.outcome or await self._page(request, response)
+
+    def _kept(self, request: Request, response: Response, keep: Callable[[Exchange], object]) -> Response:
+        """Let a response be kept; its body has its places until both the page and the exchange are gone."""
+        held = _Held()
+        weakref.finalize(held, _on_loop, asyncio.get_running_loop(), response.release)
+        keep(exchange_of(request, response, self.options.proxy is not None, held))
+        return replace(response, release=partial(_let_go, held))
 
     async def _page(self, request: Request, response: Response) -> Fetched | Failure:
         """Decode a body; few that become large are there at a time, and until they are read and gone."""

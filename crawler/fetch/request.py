@@ -100,6 +100,7 @@ class Request:
     route: tuple[str, int] | None  # where to connect to instead of the host's own addresses
     timeouts: tuple[float, float]  # seconds to connect, and until the first byte
     addresses: tuple[str, ...] = ()  # of that name, in the order to try them; empty for an address or behind a proxy
+    archived: bool = False  # its response is wanted as it came, whatever its outcome: see `exchange`
 
     @property
     def is_conditional(self) -> bool:
@@ -122,6 +123,8 @@ class Response:
     whole: bool = True
     release: Callable[[], None] = lambda: None  # to be called when the body is gone: see `budget`
     address: str = ""  # that it came from
+    head: tuple[bytes, ...] = ()  # status line and header lines as they came, of a request that is archived
+    truncated: str = ""  # why the body is not whole, likewise
 
 
 def check_connect_to(rule: str) -> None:
@@ -254,6 +257,11 @@ def worth_draining(status: int, headers: Mapping[str, str]) -> bool:
         return length <= DRAIN_BYTES
     # Error pages and redirects are short even without a length; an unwanted type is often a video.
     return "chunked" in headers.get("transfer-encoding", "") and (status in REDIRECTS or status >= 400)
+
+
+def wants_body(request: Request, status: int, headers: Mapping[str, str]) -> bool:
+    """Tell whether to read a body although the headers have decided the outcome: to its end, if it is archived."""
+    return worth_draining(status, headers) or (request.archived and not 200 <= status < 300)
 
 
 def certificates() -> str:

@@ -7,6 +7,7 @@ from the command line, or from a file of the operator's own that nobody else can
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from typing import Any
 import yaml
 
 from crawler.errors import UsageError, did_you_mean
+from crawler.fetch import netrc, netscape
+from crawler.fetch.cookies import OwnCookie
 from crawler.fetch.request import check_connect_to, check_header, check_proxy, is_secret
 from crawler.web import addresses, urls
 
@@ -28,6 +31,9 @@ class Trust:
     """What one machine's operator allows; the same for all workers of the machine."""
 
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # secret lines by origin
+    logins: Mapping[str, str] = field(default_factory=dict, repr=False)  # an Authorization line by host, at any port
+    plain: frozenset[str] = frozenset()  # hosts whose login may be sent by http
+    own_cookies: tuple[OwnCookie, ...] = field(default=(), repr=False)
     private: frozenset[str] = frozenset()  # hosts that may be on a private network
     allow_private: bool = False
     allow_metadata: bool = False
@@ -36,7 +42,29 @@ class Trust:
 
     def headers_for(self, url: str) -> tuple[str, ...]:
         """Return the secret headers that may be sent with a request for this URL."""
-        return self.headers.get(urls.origin(url), ()) if self.headers else ()
+        lines = self.headers.get(urls.origin(url), ()) if self.headers else ()
+        login = self._login(url) if self.logins else None
+        if login is None or any(line.lower().startswith("authorization:") for line in lines):
+            return lines
+        return (*lines, login)
+
+    def _login(self, url: str) -> str | None:
+        """Return the login for a URL; by http only to hosts that the operator named so, or on a private network."""
+        host = urls.host(url)
+        if not url.startswith("https:") and not (host in self.plain or addresses.names_private(host)):
+            return None
+        return self.logins.get(host) or self.logins.get(_name_of(host))
+
+    def lacks_plain(self, url: str) -> bool:
+        """Tell whether a URL's host has a login that is not sent there, because the URL is one of http."""
+        return self._login(url) is None and self._login(f"https:{url.partition(':')[2]}") is not None
+
+    def is_secret(self, host: str) -> bool:
+        """Tell whether requests to a host may have the operator's own headers, login or cookies."""
+        name = _name_of(host)
+        if {host, name} & self.logins.keys() or {f"http://{host}", f"https://{host}"} & self.headers.keys():
+            return True
+        return any(name == one.domain or (one.below and name.endswith(f".{one.domain}")) for one in self.own_cookies)
 
     def excludes(self, host: str) -> bool:
         """Tell whether a host that is named like a private one is not requested; does not use DNS."""
@@ -44,6 +72,12 @@ class Trust:
             return False
         is_allowed = self.allow_private or host in self.private
         return addresses.reach_of_host(host) > (addresses.PRIVATE if is_allowed else addresses.PUBLIC)
+
+
+def _name_of(host: str) -> str:
+    """Return a host without its port, and an IPv6 address without its brackets."""
+    name = host if host.endswith("]") else re.sub(r":[0-9]+$", "", host)
+    return name.strip("[]")
 
 
 def private_hosts(seeds: Iterable[str]) -> frozenset[str]:
@@ -92,6 +126,18 @@ def read_secrets(path: str) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UsageError(f"the secrets file {path} must have lines such as `proxy: URL`; see `crawler help security`")
     return {key: value for name, given in loaded.items() for key, value in _entry(path, name, given).items()}
+
+
+def read_cookies(path: str) -> tuple[OwnCookie, ...]:
+    """Return the cookies of a file in Netscape's format; UsageError if it is wrong or others can read it."""
+    path = os.path.expanduser(path)
+    return netscape.read(read_own(path, "cookies file"), path)
+
+
+def read_netrc(path: str) -> dict[str, str]:
+    """Return the Authorization header of each host that a netrc file names; UsageError likewise."""
+    path = os.path.expanduser(path)
+    return netrc.read(read_own(path, "netrc file"), path)
 
 
 def read_own(path: str, what: str) -> str:
@@ -187,10 +233,18 @@ def _allow_metadata(value: Any) -> dict[str, Any]:
     return {"allow_metadata": value}
 
 
+def _path(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be the path of a file")
+    return value
+
+
 _ENTRIES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "headers": _headers,
     "proxy": _proxy,
     "connect_to": _connect_to,
     "allow_private": _allow_private,
     "allow_metadata": _allow_metadata,
+    "cookies": lambda value: {"own_cookies": read_cookies(_path(value))},
+    "netrc": lambda value: {"logins": read_netrc(_path(value))},
 }

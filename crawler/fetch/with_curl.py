@@ -20,7 +20,8 @@ from crawler.errors import NoDescriptors
 from crawler.fetch.budget import Budget, Places
 from crawler.fetch.certificates import DETAIL, CommonNames
 from crawler.fetch.curl_errors import reason_for
-from crawler.fetch.heads import final_head, pairs
+from crawler.fetch.exchange import truncated_by
+from crawler.fetch.heads import final_head, pairs, raw_head
 from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
@@ -31,7 +32,7 @@ from crawler.fetch.request import (
     certificates,
     check_headers,
     fold,
-    worth_draining,
+    wants_body,
 )
 from crawler.fetch.stuck import StuckWatch
 from crawler.web.addresses import METADATA, reach_of
@@ -260,6 +261,7 @@ class _Transfer:
         self._private = ""
         self._socket = -1  # that was opened for it
         self._fault: Exception | None = None
+        self._is_stopped = False  # by us: the body is not wanted
         curl = self.curl
         curl.setopt(pycurl.URL, request.target)
         curl.setopt(pycurl.HEADERFUNCTION, self._lines.append)  # a method in C; libcurl limits what it may be given
@@ -290,19 +292,22 @@ class _Transfer:
 
     def result(self, code: int, message: str) -> Response | Failure:
         """Return what came of the request, by libcurl's code and message; a body keeps its places."""
-        result = self._result(code, message)
-        if isinstance(result, Failure) or result.outcome:
+        body = self._body.getvalue()
+        self._body = BytesIO()  # an idle handle must not keep a page in memory
+        result = self._result(code, message, body)
+        if self.request.archived:
+            result = self._archived(result, code, message, body)
+        if isinstance(result, Failure) or (result.outcome and not result.head):
             self.places.release()
         return result
 
-    def _result(self, code: int, message: str) -> Response | Failure:
+    def _result(self, code: int, message: str, body: bytes) -> Response | Failure:
         if self._fault:
             self.places.release()
             raise self._fault
         if not self._status and self._lines and not self._outcome:
             self._read_head()
-        request, body = self.request, self._body.getvalue()
-        self._body = BytesIO()  # an idle handle must not keep a page in memory
+        request = self.request
         if self._outcome:
             return Response(self._status, self._headers, self._outcome, address=self._address())
         if self._size > request.limit and not request.cut:
@@ -318,6 +323,29 @@ class _Transfer:
         if self._private and self._socket < 0:
             return request.fail("private-address", self._private)
         return request.fail(reason_for(code, message, bool(self._status)), f"{message} (curl {code})")
+
+    def _archived(self, result: Response | Failure, code: int, message: str, body: bytes) -> Response | Failure:
+        """Return a result with all that came; but nothing that came from an address out of reach."""
+        if not self._status or (self.request.reach < METADATA and self._is_private_connection()):
+            return result
+        outcome = result if isinstance(result, Failure) else result.outcome
+        if self._size > self.request.limit:
+            truncated = truncated_by("too-big")
+        elif self._is_stopped and isinstance(outcome, Failure):
+            truncated = truncated_by(outcome.reason)
+        else:
+            truncated = truncated_by(reason_for(code, message, True)) if code else ""
+        return Response(
+            self._status,
+            self._headers,
+            outcome,
+            body,
+            code == 0,
+            self.places.release,
+            self._address(),
+            tuple(raw_head(self._lines)),
+            truncated,
+        )
 
     def _is_private_connection(self) -> bool:
         """Tell whether a kept connection, which another request opened, leads to an address out of reach."""
@@ -357,10 +385,11 @@ class _Transfer:
         """Take a piece of the body; None for more, _STOP for no more, or pause until there is memory for it."""
         if not self._status and self._outcome is None:
             self._read_head()
-            if self._outcome and not worth_draining(self._status, self._headers):
+            if self._outcome and not wants_body(self.request, self._status, self._headers):
+                self._is_stopped = True
                 return _STOP
         size = self._size + len(chunk)
-        if self._outcome:
+        if self._outcome and not self.request.archived:
             self._size = size
             return None if size <= DRAIN_BYTES and monotonic() < self._drain_until else _STOP
         if not self.places.grow(size, self._go_on):

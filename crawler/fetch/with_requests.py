@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from io import BytesIO
 from threading import Semaphore, local
 from time import monotonic
@@ -26,6 +27,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 from crawler.errors import NoDescriptors
 from crawler.fetch.budget import STEPS
 from crawler.fetch.deadlines import Deadlines, Flight
+from crawler.fetch.exchange import truncated_by
 from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
@@ -36,7 +38,7 @@ from crawler.fetch.request import (
     certificates,
     check_headers,
     fold,
-    worth_draining,
+    wants_body,
 )
 from crawler.web.addresses import METADATA, PRIVATE, PUBLIC, reach_of
 from crawler.web.page import Failure
@@ -176,10 +178,12 @@ class RequestsClient:
         _now.counting, _now.answered = False, True
         headers, address = fold(raw.headers.iteritems()), _peer(raw)
         outcome = check_headers(request, raw.status, headers)
-        if outcome:
-            if worth_draining(raw.status, headers):
+        if outcome and not request.archived:
+            if wants_body(request, raw.status, headers):
                 _drain(raw)
             return Response(raw.status, headers, outcome, address=address)
+        if request.archived:
+            return self._read_archived(request, raw, Response(raw.status, headers, outcome, address=address))
         places = _Places(self._large)
         try:
             body, whole = _body(raw, request.limit, places)
@@ -190,6 +194,36 @@ class RequestsClient:
             places.release()
             return request.fail("too-big", f"more than {request.limit} bytes")
         return Response(raw.status, headers, None, body, whole, places.release, address)
+
+    def _read_archived(self, request: Request, raw: urllib3.HTTPResponse, response: Response) -> Response:
+        """Return a response with all of its body that came, also if that ends too early or is not wanted."""
+        places, body = _Places(self._large), BytesIO()
+        outcome, reason = response.outcome, ""
+        try:
+            if outcome and not wants_body(request, raw.status, response.headers):
+                reason = outcome.reason if isinstance(outcome, Failure) else "unwanted"
+            elif not _read_into(body, raw, request.limit, places):
+                reason = "too-big"
+                if not request.cut and not outcome:
+                    outcome = request.fail("too-big", f"more than {request.limit} bytes")
+        except _Stop as stop:
+            failure = request.fail(*stop.args)
+            outcome, reason = outcome or failure, failure.reason
+        except _FOREIGN as error:
+            failure = _failure(request, error)
+            outcome, reason = outcome or failure, failure.reason
+        except BaseException:
+            places.release()
+            raise
+        return replace(
+            response,
+            outcome=outcome,
+            body=body.getvalue(),
+            whole=not reason,
+            release=places.release,
+            head=_head(raw),
+            truncated=truncated_by(reason) if reason else "",
+        )
 
 
 class _Places:
@@ -232,17 +266,30 @@ def _peer(raw: urllib3.HTTPResponse) -> str:
         return ""
 
 
+def _head(raw: urllib3.HTTPResponse) -> tuple[bytes, ...]:
+    """Return the head of a response as the library has read it: no longer with its folded lines and outer spaces."""
+    first = f"HTTP/{raw.version // 10}.{raw.version % 10} {raw.status} {raw.reason or ''}"
+    lines = [f"{name}: {value}" for name, value in raw.headers.iteritems()]
+    return tuple(line.replace("\r", "").replace("\n", " ").encode("latin-1", "replace") for line in (first, *lines))
+
+
 def _body(raw: urllib3.HTTPResponse, limit: int, places: _Places) -> tuple[bytes, bool]:
     """Return the body before decoding, and whether that is all of it."""
     body = BytesIO()  # getvalue() makes no copy
+    whole = _read_into(body, raw, limit, places)
+    return body.getvalue(), whole
+
+
+def _read_into(body: BytesIO, raw: urllib3.HTTPResponse, limit: int, places: _Places) -> bool:
+    """Read a body before decoding; False if there is more than the limit."""
     while body.tell() <= limit:
         part = raw.read(min(_BLOCK, limit + 1 - body.tell()), decode_content=False)
         if not part:
             raw.release_conn()
-            return body.getvalue(), True
+            return True
         body.write(part)
         places.grow(body.tell())
-    return body.getvalue(), False
+    return False
 
 
 def _drain(raw: urllib3.HTTPResponse) -> None:

@@ -54,6 +54,7 @@ class Frontier:
         self._coming: set[int] = set()  # shards that are about to be ours
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self.sent = 0  # batches written for others
+        self.batches_read = 0  # from inboxes
         self._batch_files, self._clock, self._io = batch_files, clock, io
         self._is_sure, self._before_reading = is_sure, before_reading
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
@@ -245,6 +246,7 @@ class Frontier:
         """Add a batch in a folder of ours to the table; tasks that are not for us are handed on by the next flush."""
         if home not in self._batches:
             return
+        self.batches_read += 1
         number = self._batches[home][name] = self._new_number()
         # Some at a time, so that visits go on meanwhile.
         for part in in_parts(tasks, ADDED_AT_ONCE):

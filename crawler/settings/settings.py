@@ -186,11 +186,17 @@ class Settings:
         several(by(check_harmless)),
         "extra headers: Accept, Accept-Language, DNT, From; any other is for `--header` or `--secrets`, never stored",
     )
-    cookies: bool = setting(True, yes_no, "send each host its own cookies; they are never stored")
+    cookies: bool = setting(
+        True, yes_no, "send each host its own cookies; those that it sets are kept in the store, for its owner to read"
+    )
     # The store and the machines
     parser: str = setting(
         "turbohtml", choice("turbohtml", "html5lib"), "HTML parser: turbohtml, or html5lib as the slow reference"
     )
+    warc: bool = setting(
+        False, yes_no, "write every request and response as it came to WARC files in warcs/, beside the pages"
+    )
+    warc_size: int = setting(1 << 30, size, "bytes at which a WARC file is closed and indexed, and another begun")
     durable: bool = setting(True, yes_no, "sync pages to disk, so that they survive a power cut of the file server")
     min_free: int = setting(64 << 20, size, "pause while the store has fewer free bytes", live=True)
     min_inodes: int = setting(2000, whole(0), "pause while the store has fewer free inodes", live=True)
@@ -305,6 +311,8 @@ def check_together(settings: Settings, trust: Trust | None = None) -> None:
         fetch_options(settings, trust or Trust())
     except ValueError as error:
         raise UsageError(f"settings contradict each other: {error}") from error
+    if trust and trust.own_cookies and not settings.cookies:
+        raise UsageError("--cookies gives cookies, but the store's settings have cookies: false; give only one of them")
     if settings.max_per_host is not None and settings.spread == "url":
         raise UsageError("max_per_host needs spread: domain or host, because one worker must count a host's pages")
     if settings.delays and settings.spread == "url":

@@ -1,4 +1,4 @@
-"""All that we use of a mount: put, create, claim, get, names, drop.
+"""All that we use of a mount: put, append, create, claim, get, names, drop.
 
 A file appears complete: it is written under a temporary name that nobody else uses and then renamed. Not promised:
 that a listing is fresh (call `freshen` first), or that two writers of one name take turns (the last one wins; callers
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, BinaryIO, ParamSpec, Protocol, TypeVar
 
 from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import sync
@@ -29,9 +29,11 @@ HOPELESS = {errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.EINVAL}
 MISSHAPEN = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 GONE = {errno.ENOTCONN, errno.EIO, errno.ESTALE, errno.ENODEV, errno.EHOSTDOWN, errno.ESHUTDOWN}  # of a mount
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
+OLD_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 UNCOUNTED = 1 << 62
 FOLDER, LINK, FILE = "folder", "link", "file"
+PART_BYTES = 256 << 10  # of a file that is read some at a time
 PROBES, PROBE_BYTES = 16, 16 << 10  # files, and bytes in each, that show whether a few more pages fit
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # calls for each item, as an executor's map does
@@ -88,8 +90,8 @@ class Files:
         with self._translated(""):
             os.umask(~os.stat(self.root).st_mode & 0o777)
 
-    def put(self, name: str, data: bytes, later: bool = False) -> None:
-        """Write a file so that it appears whole or not at all.
+    def put(self, name: str, data: bytes, later: bool = False, mode: int = 0o666) -> None:
+        """Write a file so that it appears whole or not at all; the umask narrows its `mode`.
 
         With `later` its bytes may wait for the next `sync` to reach the disk, where that syncs many files at once.
         """
@@ -97,7 +99,8 @@ class Files:
         def write(handle: int) -> None:
             draft = Draft(name, self._new_name(), data)
             # What replaces a file is on the disk before it does: a record may rest on the old one.
-            self._write_new(handle, draft.temporary, data, later and not self._must_replace(handle, leaf_of(name)))
+            is_later = later and not self._must_replace(handle, leaf_of(name))
+            self._write_new(handle, draft.temporary, data, is_later, mode)
             try:
                 draft.rename(handle)
             except OSError:
@@ -123,6 +126,25 @@ class Files:
         """Remove a draft, if it still is one."""
         with suppress(OSError), self.directories.opened(folder_of(draft.name)) as handle:
             draft.remove(handle)
+
+    def append(self, name: str, data: bytes, at: int) -> None:
+        """Write to the end, which is `at`, of a file that this client alone writes; a new one if that is 0.
+
+        The bytes may wait for the next `sync`, as with `put` and `later`. After an error, also of that sync, nobody
+        knows what follows `at`: begin another file.
+        """
+        with self._translated(name), self.directories.open_or_make(folder_of(name)) as handle:
+            is_synced_later = self._is_synced_later(True)
+            descriptor = os.open(leaf_of(name), OLD_FILE if at else NEW_FILE, 0o666, dir_fd=handle)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    count = os.pwrite(descriptor, rest, at)
+                    rest, at = rest[count:], at + count
+                if self.durable and not is_synced_later:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def _do_in(self, folder: str, act: Callable[[int], None]) -> None:
         """Act in a folder that was kept open; if there is none, or that fails, in one that is opened anew."""
@@ -209,6 +231,28 @@ class Files:
             return b"".join(parts)
         finally:
             os.close(descriptor)
+
+    def parts(self, name: str) -> tuple[int, Iterator[bytes]] | None:
+        """Return the size of a file and its bytes, some at a time; None if it does not exist."""
+        with self._translated(name):
+            try:
+                descriptor = self.directories.open_file(name)
+            except FileNotFoundError:
+                return None
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
+                os.close(descriptor)
+                raise IsADirectoryError(errno.EISDIR, "not a regular file; remove it")
+        return seen.st_size, self._each_part(name, os.fdopen(descriptor, "rb"), seen.st_size)
+
+    def _each_part(self, name: str, file: BinaryIO, size: int) -> Iterator[bytes]:
+        """Yield exactly so many bytes of an open file, or raise an error if it has fewer."""
+        with self._translated(name), file:
+            while size and (part := file.read(min(size, PART_BYTES))):
+                size -= len(part)
+                yield part
+        if size:
+            raise StoreAway(f"{self.directories.path(name)} became shorter while it was read; try again")
 
     def names(self, folder: str) -> list[str]:
         """List a folder without temporary names (ours, `.nfsXXXX`, `.fuse_hidden`); [] if it is no folder."""
@@ -444,10 +488,10 @@ class Files:
                     _remove(handle, name)
         return True
 
-    def _write_new(self, handle: int, name: str, data: bytes, later: bool = False) -> None:
+    def _write_new(self, handle: int, name: str, data: bytes, later: bool = False, mode: int = 0o666) -> None:
         is_synced_later = self.durable and later and self._syncs_at_once
         self._disk.is_unsynced = self._disk.is_unsynced or is_synced_later
-        descriptor = os.open(name, NEW_FILE, 0o666, dir_fd=handle)
+        descriptor = os.open(name, NEW_FILE, mode, dir_fd=handle)
         try:
             rest = memoryview(data)
             while rest:
@@ -459,6 +503,12 @@ class Files:
             raise
         finally:
             os.close(descriptor)
+
+    def _is_synced_later(self, later: bool) -> bool:
+        """Tell whether what is written now waits for the next sync, and note that it does."""
+        is_synced_later = self.durable and later and self._syncs_at_once
+        self._disk.is_unsynced = self._disk.is_unsynced or is_synced_later
+        return is_synced_later
 
     def _new_name(self) -> str:
         return f".{self.me}-{self._token}-{next(self._numbers):x}"

@@ -12,7 +12,23 @@ from typing import Any
 from crawler.settings.settings import Settings
 from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
+from crawler.web.text import masked
 
+MAX_HEADERS, MAX_HEADER_BYTES = 64, 8 << 10  # of a response that are kept in its record
+# Headers with which a server knows us, or asks who we are.
+PRIVATE_HEADERS = frozenset(
+    {
+        "set-cookie",
+        "set-cookie2",
+        "www-authenticate",
+        "proxy-authenticate",
+        "authentication-info",
+        "proxy-authentication-info",
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+    }
+)
 MAX_DEPTH = 10**9  # links away from a seed: as many digits as a line of a batch can hold
 
 
@@ -37,10 +53,24 @@ def build_record(
         **({"text_sha224": reading.visible} if reading and reading.visible else {}),
         "etag": page.headers.get("etag"),
         "last_modified": page.headers.get("last-modified"),
+        "headers": kept_headers(page.headers),
         "capped": bool(reading and reading.capped),
         "robots": list(reading.robots) if reading else [],
         "links": list(links),
     }
+
+
+def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a response as its record keeps them: without cookies and passwords, and not too many."""
+    kept: dict[str, str] = {}
+    left = MAX_HEADER_BYTES
+    for name, value in headers.items():
+        value = masked(value)
+        size = len(name) + len(value)
+        if name not in PRIVATE_HEADERS and size <= left and len(kept) < MAX_HEADERS:
+            kept[name] = value
+            left -= size
+    return kept
 
 
 def html_hash(html: bytes) -> str:

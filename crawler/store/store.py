@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from random import randrange
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageError
 from crawler.settings import settings as config
@@ -20,6 +20,7 @@ from crawler.store.kept import RESTORE, parse_stored
 from crawler.store.mount import FILE, Files
 from crawler.store.records import from_utc, links_of
 from crawler.web import urls
+from crawler.web.text import masked
 
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
@@ -28,7 +29,7 @@ REPLACING = (0.01, 0.1, 0.5)  # seconds between looks for a file that was there
 MEASURED = 32  # files of a folder whose size is looked up
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 WHOLE = "whole.0"  # an empty file in each shard's folder, made with it: whoever empties the folder removes it too
-FOLDERS = ("htmls", "links", "errs", "robots", "seeds", "frontier", "shards", "workers")
+FOLDERS = ("htmls", "links", "errs", "robots", "cookies", "seeds", "frontier", "shards", "workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,32 @@ class Robots:
     body: bytes
 
 
+class Texts(Protocol):
+    """Where a page finds its html."""
+
+    def text(self, url: str) -> str | None:
+        """Return the html of a normalized URL, or None."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A stored page: its record, and its text, which is read when you use it."""
 
     url: str
     record: dict[str, Any] = field(repr=False)
-    _store: Store = field(repr=False)
+    _store: Texts = field(repr=False)
 
     @property
     def html(self) -> str:
-        """Its text; empty if somebody has removed it."""
+        """Its html; empty if somebody has removed it."""
         return self._store.text(self.url) or ""
+
+    @property
+    def text(self) -> str:
+        """What a reader sees of it, without markup, a line for each paragraph."""
+        from crawler.web.visible import visible  # only this needs a parser
+
+        return visible(self.html) if "html" in str(self.record.get("type") or "html") else self.html
 
     @property
     def host(self) -> str:
@@ -89,6 +104,14 @@ class Store:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.root)!r})"
 
+    def __len__(self) -> int:
+        """Return how many pages are stored, from one listing for each host."""
+        return sum(map(self.count_pages, self._hosts("htmls")))
+
+    def __bool__(self) -> bool:
+        """Return True: a store without pages is a store."""
+        return True
+
     # ---- pages, records and failure records
 
     def hosts(self) -> list[str]:
@@ -96,15 +119,38 @@ class Store:
         return self._hosts("links")
 
     def pages(self, host: str | None = None) -> Iterator[Page]:
-        """Yield all pages, of one host or of all, in a stable order; redirects and sitemaps have only records."""
+        """Return all pages, of one host or of all, in a stable order; redirects and sitemaps have only records.
+
+        The host may be spelled in any way; NotThere if the store has nothing of it, UsageError if it is no host.
+        """
+        return self._pages(None if host is None else self._known(host))
+
+    def _known(self, host: str) -> str:
+        if urls.is_host(host) and self.changed(host):  # as the folder is called: no listing is needed
+            return host
+        self.hosts()  # or an error, if this is not a store
+        return find_host(self, host)
+
+    def _pages(self, host: str | None) -> Iterator[Page]:
         for record in self.records(host):
             url = record.get("url")
             if record.get("sha224") and isinstance(url, str) and urls.is_safe(url):
                 yield Page(url, record, self)
 
     def page(self, url: str) -> Page | None:
-        """Return the page of a normalized URL, or None."""
-        return self.page_at(urls.host(url), urls.key(url))
+        """Return the page of a URL, spelled in any way, or None; UsageError if it is no URL."""
+        found = self.page_at(urls.host(url), urls.key(url)) if urls.is_safe(url) else None
+        return found or next(
+            filter(None, (self.page_at(urls.host(it), urls.key(it)) for it in self._spellings(url))), None
+        )
+
+    def _spellings(self, url: str) -> list[str]:
+        """Return the normalized URLs that may be meant, as the crawl would request them."""
+        settings = self.settings_or_defaults()[0]
+        normalized = urls.normalize(url, tracking=settings.removed_parameters)
+        if normalized is None:
+            raise UsageError(f"{masked(url)!r} is not a valid URL: {urls.why_not(url)}")
+        return [normalized, urls.without_session(normalized)] if "session" in settings.traps else [normalized]
 
     def records(self, host: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield all records, of one host or of all, in a stable order; unreadable ones are passed over."""
@@ -176,6 +222,11 @@ class Store:
         with suppress(Misshapen):
             sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
         return len(sizes), sum(sizes)
+
+    def page_sizes(self, host: str) -> tuple[int, int]:
+        """Return how many pages of a host are stored, and about how many bytes (of up to MEASURED of them, exactly)."""
+        texts, files = self._measure("htmls", host), self._measure("files", host)
+        return texts[0] + files[0], texts[1] + files[1]
 
     def stored_size(self, host: str) -> tuple[int, int]:
         """Return how many pages of a host are stored, and about how many bytes its pages and records have.

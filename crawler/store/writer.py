@@ -44,7 +44,8 @@ README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
 page as UTF-8 text, links/<host>/<key> its record as JSON, errs/<host>/<key> why a URL has no page; the key is the
 first 24 hex digits of sha224 of the URL. frontier/ holds the URLs that are still waiting, shards/ and workers/ who
-works on them, robots/ each host's robots.txt, seeds/ the URLs that the crawl was given, crawl.yaml its settings.
+works on them, robots/ each host's robots.txt, cookies/ what hosts want to have sent back (for nobody else to read),
+seeds/ the URLs that the crawl was given, crawl.yaml its settings.
 `crawler status` shows its progress; `crawler run` on any machine that mounts this folder resumes it.
 
 """

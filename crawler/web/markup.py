@@ -16,8 +16,8 @@ from crawler.web import patterns, robots
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
+from crawler.web.text_hash import visible_hash
 from crawler.web.urls import MAX_INPUT, TRACKING, normalize, normalize_links
-from crawler.web.visible import visible_hash
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup

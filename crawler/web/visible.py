@@ -1,46 +1,42 @@
-"""The visible text of a page, by whose hash a change that a reader would notice is told from a new nonce.
-
-What counts is the text between the tags. What does not: attributes, comments, scripts, styles, templates, what only
-browsers without scripts show, footers, and times of day with seconds ("generated at 12:01:59"). White space is
-collapsed. A new date in a footer is no change; one in the text is.
-"""
+"""What a reader sees of a page: its text without markup."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 
 import turbohtml
 
 from crawler.web.limits import bounded
 
-FOOTER = "footer, [role=contentinfo], #footer, .footer, .site-footer, .page-footer"
-HIDDEN = f"script, style, template, noscript, {FOOTER}"
-# With or without the date before it, a fraction and a zone: 2026-11-18T12:01:59.123+01:00, 12:01:59 PM
-_TIME = re.compile(
-    r"(?:\d{4}-\d\d-\d\d[T ])?\b\d{1,2}:\d\d:\d\d(?:\.\d{1,9})?(?: ?[AaPp][Mm]\b|Z\b| ?(?:UTC|GMT)\b| ?[+-]\d\d:?\d\d)?"
-)
+# Elements on a line or in a cell of their own: their text is separated from what is around it.
+BLOCKS = frozenset(re.findall(r"\w+", """
+    address article aside blockquote body br button caption center dd details dialog dir div dl dt fieldset figcaption
+    figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol optgroup option p pre
+    search section select summary table tbody td textarea tfoot th thead title tr ul"""))  # fmt: skip
+NOT_TEXT = frozenset({"script", "style", "template"})
+CELLS = frozenset({"td", "th"})  # stay on the line of their row
+HIDDEN = NOT_TEXT | {"head", "noscript", "iframe", "object"}
 
 
-def visible_text(text: str, is_markup: bool = True) -> str:
-    """Return the text of a page that counts; of a page without markup all of it."""
-    if is_markup:
-        text = " ".join(_strings(text))
-    return " ".join(_TIME.sub("", text).split())
+def visible(html: str) -> str:
+    """Return the text of a page, a line for each paragraph, row or item, with white space folded."""
+    left: list[turbohtml.Node | str] = [turbohtml.parse(bounded(html, "turbohtml")[0])]
+    found: list[str] = []
+    while left:
+        node = left.pop()
+        if isinstance(node, str):
+            found.append(node)
+        elif isinstance(node, turbohtml.Text | turbohtml.CData):
+            found.append(re.sub(r"\s+", " ", node.data))
+        elif not isinstance(node, turbohtml.Element) or node.tag not in HIDDEN:
+            gap = _gap(node)
+            left += [*gap, *reversed(list(node.children)), *gap]
+    lines = (" ".join(line.split()) for line in "".join(found).split("\n"))
+    return "\n".join(filter(None, lines))
 
 
-def visible_lines(text: str) -> list[str]:
-    """Return the same for people, a line for each piece of text, with times."""
-    return [line for line in (" ".join(piece.split()) for piece in _strings(text)) if line]
-
-
-def _strings(text: str) -> list[str]:
-    page = turbohtml.parse(bounded(text, "turbohtml")[0])
-    for node in page.select(HIDDEN):
-        node.decompose()
-    return list(page.strings)
-
-
-def visible_hash(text: str, is_markup: bool = True) -> str:
-    """Return the hash of a page's visible text."""
-    return hashlib.sha224(visible_text(text, is_markup).encode("utf-8", "replace")).hexdigest()
+def _gap(node: turbohtml.Node) -> list[str]:
+    """Return what separates a node from those around it."""
+    if not isinstance(node, turbohtml.Element) or node.tag not in BLOCKS:
+        return []
+    return [" "] if node.tag in CELLS else ["\n"]

@@ -112,7 +112,7 @@ class Vandal:
         self.pages, self.refused = iter(pages), iter(sorted(expected.failures))
 
     def damage(self) -> None:
-        for way in (self.records, self.htmls, self.names, self.temporaries, self.frontier, self.shards):
+        for way in (self.records, self.htmls, self.names, self.temporaries, self.frontier, self.shards, self.warcs):
             way()
 
     def expect(self, kind: str, path: str) -> Path:
@@ -168,6 +168,8 @@ class Vandal:
         ):
             self.expect("unexpected", path).mkdir()
         self.expect("unexpected", "htmls/b.example").symlink_to("/")
+        (self.root / "cookies" / host).mkdir()
+        self.expect("cookies", f"cookies/{host}/0badcafe-1").write_text("sid=1")
         self.expect("unexpected", f"links/{host}/{'c' * 24}").symlink_to("nowhere")
         self.expect("unexpected", f"links/{host}/{'a' * 24}").symlink_to("a" * 24)
         self.expect("control", "workers/00000001.stop").write_text("")
@@ -197,6 +199,10 @@ class Vandal:
         self.expect("shard", "shards/006")
         (self.root / "shards" / "004@0badcafe").touch()
         self.expect("shard", "shards/004")
+
+    def warcs(self) -> None:
+        (self.root / "warcs").mkdir()
+        self.expect("no-index", "warcs/0badcafe-00001.warc.gz").write_bytes(b"cut off")
 
 
 def test_every_damage_is_named_and_mended_and_the_crawl_goes_on_to_the_whole_corpus(tmp_path: Path) -> None:

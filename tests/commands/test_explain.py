@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.frontiers import shard_of_url
 from lab.marks import later
 from lab.world import SHARDS, Links, crawler, end, kill, wait_for, workers_of, world
 
@@ -227,7 +228,7 @@ def test_the_delay_is_the_hosts_own_or_what_robots_txt_asks_for(root: Path) -> N
 
 
 def test_a_waiting_url_is_found_among_others_that_begin_or_end_like_it(root: Path) -> None:
-    shard = urls.shard(f"{A}/w", SHARDS)
+    shard = shard_of_url(f"{A}/w", SHARDS)
     others = [f"0\t0\t0\t{A}/w{n}\n0\t0\t0\t{A}/{n}/w\n" for n in range(10_000)]
     put_batch(root, shard, *others)
     assert explain(Store(root), f"{A}/w")["state"] == "never seen"
@@ -241,13 +242,13 @@ def test_a_waiting_url_is_found_among_others_that_begin_or_end_like_it(root: Pat
 
 @pytest.mark.parametrize("line", ["3\t0\t0\t{}\t1\t5\n", "3\t0\t0\t{}\n", "3\t0\t0\t{}"])
 def test_a_line_may_have_more_columns_or_lack_its_end(root: Path, line: str) -> None:
-    put_batch(root, urls.shard(f"{A}/w", SHARDS), line.format(f"{A}/w"))
+    put_batch(root, shard_of_url(f"{A}/w", SHARDS), line.format(f"{A}/w"))
     waiting = told(root, f"{A}/w")["waiting"]
     assert waiting == {"depth": 3, "attempt": 0, "due": None, "seconds": 0}
 
 
 def test_the_latest_attempt_counts_and_a_record_comes_before_a_line(root: Path) -> None:
-    shard = urls.shard(f"{A}/w", SHARDS)
+    shard = shard_of_url(f"{A}/w", SHARDS)
     put_batch(root, shard, f"1\t0\t0\t{A}/w\n", f"0\t0\t0\t{A}/new\n")
     put_batch(root, shard, f"1\t2\t0\t{A}/w\n", name="x-2.1")
     assert explain(Store(root), f"{A}/w")["waiting"]["attempt"] == 2
@@ -255,7 +256,7 @@ def test_the_latest_attempt_counts_and_a_record_comes_before_a_line(root: Path) 
 
 
 def test_a_sitemap_and_the_page_of_the_same_address_are_two_things(root: Path) -> None:
-    put_batch(root, urls.shard(f"{A}/w", SHARDS), f"0\t0\t0\t{A}/w#sitemap\n")
+    put_batch(root, shard_of_url(f"{A}/w", SHARDS), f"0\t0\t0\t{A}/w#sitemap\n")
     assert explain(Store(root), f"{A}/w")["state"] == "never seen"
     assert explain(Store(root), f"{A}/w#sitemap")["state"] == "waiting"
     assert explain(Store(root), f"{A}/new#sitemap")["url"] == f"{A}/new"
@@ -265,7 +266,7 @@ def test_a_sitemap_and_the_page_of_the_same_address_are_two_things(root: Path) -
 @pytest.mark.parametrize("role", ["sitemap", "sitemap-2", "robots-of-b.example~0123abcd"])
 def test_what_is_asked_on_behalf_of_hosts_is_found_by_its_role(root: Path, role: str, line: str) -> None:
     written = line.format(url=f"{A}/w", role=role)
-    put_batch(root, urls.shard(f"{A}/w", SHARDS), f"1\t0\t0\t{A}/w2\n0\t0\t0\t{written}\n")
+    put_batch(root, shard_of_url(f"{A}/w", SHARDS), f"1\t0\t0\t{A}/w2\n0\t0\t0\t{written}\n")
     assert explain(Store(root), f"{A}/w#{role}")["state"] == "waiting"
     assert explain(Store(root), f"{A}/w")["state"] == "never seen"
     assert explain(Store(root), f"{A}/w2")["state"] == "waiting"
@@ -273,7 +274,7 @@ def test_what_is_asked_on_behalf_of_hosts_is_found_by_its_role(root: Path, role:
 
 def test_what_waits_at_the_door_of_the_owner_is_found_and_its_silence_is_said(root: Path) -> None:
     edit(root, heartbeat=0.1)
-    shard = urls.shard(f"{A}/w", SHARDS)
+    shard = shard_of_url(f"{A}/w", SHARDS)
     assert shard > 0
     for number in (0, shard):
         (root / f"shards/{number:03d}@free").rename(root / f"shards/{number:03d}@dead")
@@ -310,7 +311,7 @@ def names(root: Path) -> dict[str, int]:
 @pytest.mark.parametrize("url", [f"{A}/", f"{A}/w", f"{A}/x", "ftp://x/", f"{A}/?sid={HEX}"])
 def test_nothing_is_written(root: Path, url: str) -> None:
     edit(root, heartbeat=0.1, scope="host")
-    shard = urls.shard(f"{A}/", 64)
+    shard = shard_of_url(f"{A}/", 64)
     (root / f"shards/{shard:03d}@free").rename(root / f"shards/{shard:03d}@dead")
     (root / "workers/dead@000001").write_text("{}")
     os.utime(root / "workers/dead@000001", (1, 1))

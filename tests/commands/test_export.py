@@ -89,20 +89,23 @@ def read_sqlite(path: Path) -> Rows:
 
 
 def read_warc(path: Path) -> Rows:
-    """By fastwarc, which did not write it: the rows are in the metadata, the pages in the resources."""
+    """By fastwarc, which did not write it: the rows are in the metadata, the pages in the responses."""
     warc = importlib.import_module("fastwarc.warc")
     rows: Rows = []
     html = b""
-    for record in warc.ArchiveIterator(path.open("rb"), parse_http=False, verify_digests=True):
+    for record in warc.ArchiveIterator(path.open("rb"), parse_http=True, verify_digests=True):
         block = record.reader.read()
-        if record.record_type == warc.WarcRecordType.resource:
-            html, page = block, record
+        if record.record_type == warc.WarcRecordType.response:
+            html, page, http = block, record, dict(record.http_headers)
+            status = record.http_headers.status_code
         elif record.record_type == warc.WarcRecordType.metadata:
             rows.append({**json.loads(block), "html": html.decode()})
             assert record.headers["WARC-Refers-To"] == page.headers["WARC-Record-ID"]
             assert page.headers["WARC-Target-URI"] == record.headers["WARC-Target-URI"] == rows[-1]["url"]
             assert page.headers["WARC-Date"] == rows[-1]["fetched"]
-            assert page.headers["Content-Type"] == f"{rows[-1]['type']}; charset=utf-8"
+            assert status == rows[-1]["status"]
+            assert http["Content-Type"] == f"{rows[-1]['type']}; charset=utf-8"
+            assert http["Content-Length"] == str(len(html))
     return rows
 
 
@@ -126,13 +129,15 @@ def expected(root: Path, html: bool = True) -> Rows:
             text = (root / "htmls" / path.parent.name / path.name).read_bytes()
             more = {"host": path.parent.name, "key": path.name, "text_length": len(text)}
             row = {**record, **more, "link_count": len(record["links"])}
-            rows.append({name: row[name] for name in (*COLUMNS, "links")} | ({"html": text.decode()} if html else {}))
+            rows.append(
+                {name: row[name] for name in (*COLUMNS, "links", "headers")} | ({"html": text.decode()} if html else {})
+            )
     return rows
 
 
 def same(found: Rows, wanted: Rows, form: str, html: bool = True) -> bool:
     """Whether rows are those that are wanted, in the columns that a form has; in CSV nothing and no text are one."""
-    names = [*COLUMNS, *(["links"] if "json" in form or "warc" in form else []), *(["html"] if html else [])]
+    names = [*COLUMNS, *(["links", "headers"] if "json" in form or "warc" in form else []), *(["html"] if html else [])]
     empty = [None, ""] if form == ".csv" else [None]
 
     def seen(rows: Rows) -> Rows:
@@ -187,12 +192,10 @@ def test_a_warc_file_is_right_by_the_tools_of_others(crawled_once: Path, tmp_pat
     fields = ["index", "-f", "warc-type,warc-target-uri,warc-date", str(out)]
     told = subprocess.run([*command, *fields], capture_output=True, text=True, check=True).stdout
     index = [json.loads(line) for line in told.splitlines()]
-    pages = [(item["warc-target-uri"], item["warc-date"]) for item in index if item["warc-type"] == "resource"]
+    pages = [(item["warc-target-uri"], item["warc-date"]) for item in index if item["warc-type"] == "response"]
     assert pages == [(row["url"], row["fetched"]) for row in expected(crawled_once)]
-    assert {item["warc-type"] for item in index} == {"warcinfo", "resource", "metadata"}, (
-        "nothing says it was an answer"
-    )
-    assert b"without their HTTP headers" in gzip.decompress(out.read_bytes())
+    assert {item["warc-type"] for item in index} == {"warcinfo", "response", "metadata"}
+    assert b"decoded to UTF-8 text" in gzip.decompress(out.read_bytes())
 
 
 @pytest.mark.parametrize("form", FILES)
@@ -207,6 +210,7 @@ def test_records_that_somebody_made_by_hand_spoil_no_form(tmp_path: Path) -> Non
     store = stores.large(tmp_path / "store", pages=3, hosts=1)
     first, second, third = store.pages()
     evil = {"title": 'a\0b\r\nc","\ud800=1+1\x1b', "status": "200", "depth": 10**30, "links": "x", "type": "a\r\nb: c"}
+    evil |= {"headers": {"x": "1\r\n\r\n<p>", "a\r\nb": "c", "d": 3}}
     store.put_record(first.url, to_json({**first.record, **evil, "fetched": ["no"]}))
     store.put_record(second.url, to_json({**second.record, "url": "http://\r\nWARC-Type: x"}))
     store.put_record(third.url, b"{half")
@@ -218,7 +222,9 @@ def test_records_that_somebody_made_by_hand_spoil_no_form(tmp_path: Path) -> Non
         (row,) = READ[form](out) if form != ".warc.gz" else [json.loads(warc_blocks(out)["metadata"])]
         assert (row["url"], row["title"], row["link_count"]) == (first.url, title, 0)
         assert row["status"] is row["depth"] is row["fetched"] is None
-    assert warc_blocks(tmp_path / "pages.warc.gz").keys() == {"warcinfo", "resource", "metadata"}
+    assert warc_blocks(tmp_path / "pages.warc.gz").keys() == {"warcinfo", "response", "metadata"}
+    head = warc_blocks(tmp_path / "pages.warc.gz")["response"].partition(b"\r\n\r\n")[0]
+    assert head.splitlines()[3:] == [b"x: 1", b"x: ", b"x: <p>"]
 
 
 def warc_blocks(path: Path) -> dict[str, bytes]:

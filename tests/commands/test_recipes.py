@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
+import re
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab import databases, script, sites
 from lab.marks import later
+from lab.session import SessionSite
 from lab.sites import COMPLAINTS, GALLERY, QUOTES
 from lab.webs import TreeWeb
-from lab.world import Answers, crawler, end, world
+from lab.world import COMMAND, LONG, Answers, crawler, end, html, wait_for, world
 from test_extract_outputs import extract, query
 
+from crawler import Store, errors
 from crawler.commands.demo.server import requested_twice
 
 MANUAL = (Path(__file__).parents[2] / "crawler/manual/recipes.md").read_text("utf-8")
@@ -66,6 +73,36 @@ def test_a_table_of_each_page_becomes_one_csv_file(store: Path, tmp_path: Path) 
     assert dict(rows[0]) == expected
     assert [row["ticker"] for row in rows[::2]] == list(sites.TICKERS)
     assert [row["Dividend"] for row in rows] == [""] * 6 + ["0.10"] * 2
+
+
+TICKERS = [f"T{number:03}" for number in range(500)]
+
+
+def test_the_tables_of_500_shares_of_a_csv_column_in_three_ways(tmp_path: Path) -> None:
+    answers = {f"{QUOTES}/quote?t={name}": html(sites._quote(place, name)) for place, name in enumerate(TICKERS)}
+    table = tmp_path / "tickers.csv"
+    table.write_text("name,ticker\n" + "".join(f"Company {name},{name}\n" for name in TICKERS))
+    given = ["--from", str(table), "--template", f"http://{QUOTES}/quote?t={{ticker}}", "-w", "0"]
+    with world(Answers(answers), tmp_path) as w:
+        ways = json.loads(crawler("compare", *given, *w.flags, "--ways", "1x1,4x1,4x16", "--json"))
+        assert [(it["way"], it["pages"], it["failed"]) for it in ways] == [
+            (way, 500, 0) for way in ("1x1", "4x1", "4x16")
+        ]
+        w.run(*given, "-d", "0", "-j", "4", "-t", "16")
+        assert "500 pages read, 1,000 rows" in extract(w.root, sites.QUOTES_RULES, tmp_path / "quotes.csv")
+    with (tmp_path / "quotes.csv").open(newline="") as file:
+        assert sorted(row["ticker"] for row in csv.DictReader(file)) == sorted(2 * TICKERS)
+
+
+def test_a_script_with_a_function_for_each_page_makes_a_data_frame(tmp_path: Path) -> None:
+    (script,) = re.findall(r"```python\n(import json.*?)```", MANUAL, re.DOTALL)
+    (shown,) = re.findall(r"print\(frame\[\[.*?```\n\n```\n(.*?)```", MANUAL, re.DOTALL)
+    with world(Answers(sites.pages()), tmp_path) as w:
+        more = f"delay=0.01, quiet=True, workers=2, heartbeat=0.5, connect_to='::127.0.0.1:{w.port}', max_pages=500"
+        (tmp_path / "articles.py").write_text(script.replace("max_pages=500", more))
+        command = [sys.executable, "articles.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
 
 
 @pytest.fixture(params=["sqlite", *later("mariadb", "postgresql")])
@@ -121,6 +158,52 @@ def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Pat
     header, *images = (tmp_path / "images.csv").read_text().splitlines()
     assert header == "image"
     assert set(images) == {f"http://{GALLERY}/i/1.jpg", f"http://{GALLERY}/i/2.jpg", "http://cdn.example/3.jpg"}
+
+
+@pytest.mark.parametrize("given", ["a session", "cookies", "a login"])
+def test_a_session_site_is_stopped_and_resumed_on_four_workers(tmp_path: Path, given: str) -> None:
+    server, root = SessionSite(brake=50), tmp_path / "crawl"
+    server.sessions.add("mine")
+    own = {
+        "a session": [],
+        "cookies": ["--cookies", f"{tmp_path}/cookies"],
+        "a login": ["--netrc", f"{tmp_path}/netrc"],
+    }
+    (tmp_path / "cookies").write_text("members.example\tFALSE\t/\tFALSE\t0\tsid\tmine\n")
+    (tmp_path / "netrc").write_text("machine members.example login me password sid=mine\n")
+    for name in ("cookies", "netrc"):
+        (tmp_path / name).chmod(0o600)
+    command = [*COMMAND, "run", str(root), "http://members.example/", "--workers", "4", "--delay", "0", *own[given]]
+    command += ["--connect-to", f"::127.0.0.1:{server.port}", "-q"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: server.count(200) > 50)
+    run.send_signal(signal.SIGINT)
+    end(run, errors.STOPPED)
+    server.brake = None
+    end(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    server.close()
+    pages = {page.url for page in Store(root).pages()}
+    assert {url.replace("members.example", f"127.0.0.1:{server.port}") for url in pages} == server.pages
+    assert "105 pages" in MANUAL and len(pages) == 105 and not list(Store(root).failures())
+    assert server.count(403) == 0
+    stored = sorted((root / "cookies").glob("*/*"))
+    assert [path.parent.name for path in stored] == (["members.example"] if given == "a session" else [])
+
+
+def test_a_warc_of_a_site_is_read_by_other_tools(tmp_path: Path) -> None:
+    with world(Answers(sites.handbook()), tmp_path) as w:
+        w.crawl("--scope", "host", "-s", "warc=true")
+        (path,) = (w.root / "warcs").glob("*.warc.gz")
+        assert path.with_suffix("").with_suffix(".cdxj").exists()
+        flags = ["index", "-f", "warc-type,http:status,warc-target-uri", str(path)]
+        command = [sys.executable, "-m", "warcio.cli"]
+        told = subprocess.run([*command, *flags], capture_output=True, text=True, check=True).stdout
+        shown = [line for line in told.splitlines() if "request" not in line]
+        assert all(
+            line.replace('"revisit"', '"response"') in MANUAL.replace('"revisit"', '"response"') for line in shown
+        )
+        assert len(shown) == 6 and sum('"revisit"' in line for line in shown) == 1
+        subprocess.run([*command, "check", str(path)], check=True)
 
 
 @pytest.mark.parametrize("name", [name for name in vars(sites) if name.endswith("_RULES")])

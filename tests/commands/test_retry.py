@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.frontiers import frontier_with
+from lab.frontiers import frontier_with, shard_of_url
 from lab.world import Answers, World, crawler, html, links, moved, plain, wait_for, world
 
 from crawler.commands.demo.web import WebReply
@@ -116,7 +116,7 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
         w.crawl()
         refusal = Store(w.root).failure(X)
         assert refusal
-        batch = w.root / "frontier" / f"{urls.shard(X, 64):03d}" / "killed-0000-000001.1"
+        batch = w.root / "frontier" / f"{shard_of_url(X, 64):03d}" / "killed-0000-000001.1"
         errand = to_lines([retry_task(X, mark_of(refusal), 1)])
 
         batch.write_bytes(errand)

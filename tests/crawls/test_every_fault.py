@@ -21,13 +21,16 @@ from lab.world import COMMAND
 from crawler.errors import FULL, OVER, STOPPED, STORE
 from crawler.frontier import table
 from crawler.frontier.batches import from_lines, read_batches
+from crawler.store import segments
 from crawler.store.mount import Files
 from crawler.store.store import Store
 from crawler.web import urls
+from crawler.web.warc import read_head
 
 PASSING = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ENOTCONN, errno.EPERM]
 LASTING = [errno.EACCES, errno.EROFS]
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT}
+WARC = ("-s", "warc=true", "-s", "warc_size=1500")
 A_WHILE, FOR_EVER = 10.0, 1e9  # simulated seconds
 
 
@@ -39,6 +42,7 @@ class Fault(NamedTuple):
     seconds: float
     at_once: bool
     afterwards: bool = False
+    flags: tuple[str, ...] = WARC
 
 
 def lost(root: Path) -> list[str]:
@@ -57,14 +61,35 @@ def lost(root: Path) -> list[str]:
             wrong.append(f"no html: {url}")
         targets = [urls.normalize(link, url) for link in web.pages.get(url, [])]
         wrong += [f"{target} is lost, from {url}" for target in targets if target not in done | waiting]
-    return wrong
+    return wrong + [f"no exchange: {url}" for url in done - archived(root)]
+
+
+def archived(root: Path) -> set[str]:
+    """The URLs whose exchange can be read in the WARC files; a sitemap's too, by the name of its record."""
+    found: set[str] = set()
+    for path in (root / "warcs").glob("*.warc.gz"):
+        for _, _, start in segments.records([path.read_bytes()]):
+            kind, fields, block = read_head(start) or ("", {}, b"")
+            if kind == "response":
+                assert block == b"HTTP/1.1 200 OK\r\n\r\n" + fields["WARC-Target-URI"].encode() + b"\r\n\r\n"
+                found.add(fields["WARC-Target-URI"])
+    return found | {f"{url}#sitemap" for url in found}
+
+
+def unindexed(root: Path) -> list[str]:
+    """The WARC files without an index, or with one that lacks something."""
+    wrong = segments.unindexed(Files(root))
+    indexed = {
+        line.split('"url": "')[1].split('"')[0] for path in (root / "warcs").glob("*.cdxj") for line in path.open()
+    }
+    return [*wrong, *(url for url in archived(root) if url not in indexed and "#" not in url)]
 
 
 def check(root: Path, fault: Fault, capsys: pytest.CaptureFixture[str]) -> bool:
     """Crawl over a disk that fails, then over one that does not; False if it did not come to the fault."""
     shutil.rmtree(root, ignore_errors=True)
     disk = FaultyOs(fault.first, fault.code, fault.seconds, fault.at_once, fault.afterwards)
-    code = crawl(root, disk)
+    code = crawl(root, disk, flags=fault.flags)
     said = capsys.readouterr().err
     where = f"{fault} at {disk.calls[fault.first - 1] if disk.has_failed else 'nothing'}: exit code {code}, {said}"
     assert "Traceback" not in said and "bug" not in said and "fault of the program" not in said, where
@@ -75,8 +100,9 @@ def check(root: Path, fault: Fault, capsys: pytest.CaptureFixture[str]) -> bool:
         assert sentences == [] and code in (OVER, STOPPED), where
         assert code == OVER or fault.seconds == FOR_EVER, where
     assert lost(root) == [], f"{lost(root)}, {where}"
-    assert crawl(root, FaultyOs()) == OVER, where + capsys.readouterr().err
+    assert crawl(root, FaultyOs(), flags=fault.flags) == OVER, where + capsys.readouterr().err
     assert lost(root) == [], where
+    assert unindexed(root) == [], where
     store = Store(root)
     assert {str(record["url"]) for record in store.records()} == SmallWeb.records, where
     assert {str(failure["url"]) for failure in store.failures()} == SmallWeb.failures, where
@@ -88,7 +114,7 @@ def test_a_crawl_without_faults_goes_through_every_door(tmp_path: Path, capsys: 
     for at_once in (True, False):
         disk, root = FaultyOs(at_once=at_once), tmp_path / str(at_once) / "store"
         root.parent.mkdir()
-        assert crawl(root, disk) == OVER, capsys.readouterr()
+        assert crawl(root, disk, flags=WARC) == OVER, capsys.readouterr()
         doors.update(disk.calls)
     assert doors == set(DOORS)
 

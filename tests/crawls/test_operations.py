@@ -72,9 +72,7 @@ def test_on_a_mount_that_is_no_disk_each_file_and_folder_has_its_own_sync(
     assert per_page(counts, pages) <= 2 * MOST
 
 
-def test_a_visit_that_finds_304_costs_little(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_visit_that_finds_304_costs_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Operations and CPU time of a whole run, without what a run costs that finds nothing to do."""
     pages: dict[str, str | int] = {
         f"/{number}": f"<title>{number}</title>" + "<p>word " * 2000 for number in range(400)

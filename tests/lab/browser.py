@@ -36,10 +36,10 @@ class Served:
     def port(self) -> int:
         return int(self.url.rstrip("/").rpartition(":")[2])
 
-    def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
+    def ask(self, path: str, data: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of an answer; with data it is a POST."""
         headers = {"Authorization": f"Bearer {self.token}", **headers}
-        request = urllib.request.Request(self.url.rstrip("/") + path, headers=headers)
+        request = urllib.request.Request(self.url.rstrip("/") + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=LONG) as answer:
                 return answer.status, dict(answer.headers), answer.read()

@@ -27,6 +27,7 @@ from crawler.crawl import machine
 from crawler.crawl.logs import log
 from crawler.crawl.worker.ending import STOPPED
 from crawler.crawl.worker.worker import Worker
+from crawler.fetch.exchange import Exchange
 from crawler.store import directories, local_disk, mount, store, sync
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
@@ -35,7 +36,7 @@ from lab.loops import inline
 from lab.simulation import LoopHeartbeat, Simulation
 from lab.workers import Web
 
-DOORS = ("open", "close", "read", "write", "fsync", "rename", "unlink", "mkdir", "mknod", "stat", "fstat")
+DOORS = ("open", "close", "read", "write", "pwrite", "fsync", "rename", "unlink", "mkdir", "mknod", "stat", "fstat")
 DOORS += ("listdir", "scandir", "statvfs", "syncfs")
 DONE_ALL_THE_SAME = {"rename", "unlink", "mkdir", "close"}  # a reply that is lost comes after the deed
 STOP_AFTER = 120.0  # simulated seconds until an operator stops a crawl that cannot go on
@@ -54,6 +55,7 @@ class FaultyOs:
     calls: list[str] = field(default_factory=list)
     _since: float | None = None
     _unsynced: dict[tuple[int, int], int] = field(default_factory=dict)  # inode -> a descriptor of our own
+    _from: dict[tuple[int, int], int] = field(default_factory=dict)  # inode -> where the unsynced part begins
 
     def __getattr__(self, name: str) -> Any:
         return self._door(name) if name in DOORS else getattr(os, name)
@@ -94,9 +96,17 @@ class FaultyOs:
             self._unsynced[seen.st_dev, seen.st_ino] = os.dup(descriptor)
         return descriptor
 
+    def _pwrite(self, descriptor: int, data: bytes, at: int) -> int:
+        seen = os.fstat(descriptor)
+        if (seen.st_dev, seen.st_ino) not in self._unsynced:
+            self._unsynced[seen.st_dev, seen.st_ino] = os.dup(descriptor)
+            self._from[seen.st_dev, seen.st_ino] = at
+        return os.pwrite(descriptor, data, at)
+
     def _fsync(self, descriptor: int) -> None:
         seen = os.fstat(descriptor)
         ours = self._unsynced.pop((seen.st_dev, seen.st_ino), None)
+        self._from.pop((seen.st_dev, seen.st_ino), None)
         if ours is not None:
             os.close(ours)
 
@@ -104,6 +114,7 @@ class FaultyOs:
         for ours in self._unsynced.values():
             os.close(ours)
         self._unsynced.clear()
+        self._from.clear()
 
     def _lose(self, *descriptors: int) -> None:
         """Overwrite what waits for a sync: of these files, or of all."""
@@ -111,7 +122,8 @@ class FaultyOs:
         for inode in wanted or list(self._unsynced):
             ours = self._unsynced.pop(inode, None)
             if ours is not None:
-                os.pwrite(ours, bytes(os.fstat(ours).st_size), 0)
+                start = self._from.pop(inode, 0)
+                os.pwrite(ours, bytes(os.fstat(ours).st_size - start), start)
                 os.close(ours)
 
     def sync_all(self, handle: int) -> int:
@@ -169,9 +181,11 @@ class SmallWeb:
     def __init__(self) -> None:
         self.requested: list[str] = []
 
-    async def get(self, url: str, **_: Any) -> Fetched | Failure:
+    async def get(self, url: str, keep: Callable[[Exchange], None] | None = None, **_: Any) -> Fetched | Failure:
         """Answer a request."""
         self.requested.append(url)
+        if keep:
+            keep(Exchange(url, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", url.encode()))
         if url == f"{HOST}/flaky" and self.requested.count(url) == 1:
             return Failure(url, "http-503")
         if url in self.pages:
@@ -232,7 +246,7 @@ class SimulatedMachine(machine.Machine):
         self._outcomes[worker.ending.outcome or STOPPED] += 1
 
 
-def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None) -> int:
+def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None, flags: tuple[str, ...] = ()) -> int:
     """`crawler run` in this process, over this disk; the exit code."""
     with pytest.MonkeyPatch.context() as patch, disk.installed():
         made = type("Made", (SimulatedMachine,), {"web": web or SmallWeb(), "disk": disk})
@@ -249,5 +263,17 @@ def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None) -> int:
         patch.setattr(store, "MISSING_CACHED", 0.1)
         patch.setattr(tempfile, "tempdir", str(root.parent))
         log.setLevel(logging.WARNING)
-        settings = ["-s", "shards=2", "-w", "0.1", "-s", "retry_delay=1s", "-s", "min_free=0", "-s", "min_inodes=0"]
-        return main.run(["run", str(root), f"{HOST}/", "--scope", "any", "-q", "-j", "1", "-t", "4", *settings])
+        settings = [
+            *flags,
+            "-s",
+            "shards=2",
+            "-w",
+            "0.1",
+            "-s",
+            "retry_delay=1s",
+            "-s",
+            "min_free=0",
+            "-s",
+            "min_inodes=0",
+        ]
+        return main.run(["run", str(root), f"{HOST}/", "--scope", "any", "-q", "-j", "1", "-t", "4", *settings, *flags])

@@ -7,7 +7,7 @@ from typing import Any
 
 from crawler.frontier.batches import BatchFiles
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, shard_of
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM
 from crawler.store.mount import Files
@@ -51,3 +51,8 @@ def on_disk(root: Path) -> dict[str, Task]:
     found = read_all(owner_of(root, "new"))
     numbers = [number for batches in found._batches.values() for number in batches.values()]
     return {task.name: task for task in found.table.of_batches(numbers)}
+
+
+def shard_of_url(url: str, shards: int, spread: str = "domain") -> int:
+    """The shard of a URL in a store without regions."""
+    return shard_of(Task.named(url), shards, spread)

@@ -155,6 +155,21 @@ def gallery() -> dict[str, WebReply]:
     return {f"{GALLERY}/": html(first), f"{GALLERY}/next": html('<center><img src="//cdn.example/3.jpg"></center>')}
 
 
+# ---- a handbook
+
+HANDBOOK = "handbook.example"
+
+
+def handbook() -> dict[str, str | WebReply]:
+    """A site of three pages, two of them the same, and a redirect."""
+    return {
+        f"{HANDBOOK}/": html("<h1>Handbook</h1><a href=/install>x</a><a href=/print>x</a><a href=/old>x</a>"),
+        f"{HANDBOOK}/install": html("<h1>Install</h1><p>Turn the key."),
+        f"{HANDBOOK}/print": html("<h1>Install</h1><p>Turn the key."),
+        f"{HANDBOOK}/old": WebReply(301, (("Location", "/install"),)),
+    }
+
+
 def pages() -> dict[str, str | WebReply]:
     """All sites."""
     return {**complaints(), **api(), **quotes(), **wiki(), **gallery()}

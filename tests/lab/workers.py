@@ -14,6 +14,7 @@ import pytest
 
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.crawl.worker.worker import Worker
+from crawler.fetch.cookies import Cookies
 from crawler.frontier.hosts import Host
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
@@ -67,8 +68,18 @@ class Setup:
         self.settings = Settings(**{"shards": 2, "durable": False, "scope": "any", **given})  # type: ignore[arg-type]
         self.store = StoreWriter(root, Files(root, name, durable=False))
         self.scoreboard = Scoreboard(get_context("spawn"), workers, concurrency)
+        self.cookies = Cookies((), name, lambda host: True)
         self.worker = worker = Worker(
-            self.store, self.settings, Web(get), self.scoreboard, 0, "machine", io, clock=clock, random=random
+            self.store,
+            self.settings,
+            Web(get),
+            self.scoreboard,
+            0,
+            "machine",
+            io,
+            clock=clock,
+            random=random,
+            cookies=self.cookies,
         )
         self.table, self.shards, self.ending = worker.frontier.table, worker.shards, worker.ending
         self.in_flight = worker.in_flight

@@ -15,12 +15,14 @@ DOORS = {"store/mount.py", "store/directories.py", "store/sync.py"}
 # Modules that touch other files than the store's, and which.
 OTHERS = {
     "crawl/cpu.py": "/proc",
+    "crawl/handler.py": "the user's script",
     "crawl/machine.py": "/proc",
     "crawl/resources.py": "opens / to count free descriptors",
     "crawl/start.py": "makes the root, before there is a store",
     "fleet/local_lock.py": "$TMPDIR",
     "store/mountinfo.py": "/proc",
     "fetch/trust.py": "the operator's file of secrets",
+    "commands/compare.py": "files that the user names",
     "commands/main.py": "/dev/null",
     "commands/run.py": "files that the user names",
     "commands/help.py": "the manual",
@@ -29,6 +31,7 @@ OTHERS = {
     "commands/demo/demo.py": "removes the store of an earlier demo",
     "commands/demo/expected.py": "the store of the demo",
     "commands/demo/server.py": "the log of the demo",
+    "commands/demo/two_machines.py": "logs and temporary files of the demo",
     "commands/doctor/doctor.py": "/dev/null",
     "commands/doctor/pairing.py": "doctor's own folder",
     "commands/export/export.py": "files that the user names",

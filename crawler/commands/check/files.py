@@ -16,8 +16,12 @@ from crawler.fleet.control import ABANDONED, PAUSE, STOP
 from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
+from crawler.store import jars
 from crawler.store.mount import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
+from crawler.store.segments import FOLDER as WARCS
+from crawler.store.segments import NAME as WARC_NAME
+from crawler.store.segments import SEGMENT, unindexed, worker_of
 from crawler.store.store import KEY, MISSING_CACHED, shard_name
 from crawler.web import urls
 
@@ -42,12 +46,29 @@ def others(scene: Scene) -> Iterator[Problem]:
     for noun in NOUNS:  # whether a host's folder is one is checked with the host
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]
+    yield from _cookies(scene)
     yield from scene.sort("seeds", lambda name: True, "")[1]
     count = scene.settings.shards
     shards = {shard_name(number) for number in range(count)}
     yield from scene.sort("frontier", shards.__contains__, "a shard", (FOLDER,))[1]
     yield from _shards(scene, count)
     yield from _workers(scene)
+    yield from _warcs(scene)
+
+
+def _cookies(scene: Scene) -> Iterator[Problem]:
+    hosts, bad = scene.sort(jars.FOLDER, urls.is_host, "a host", (FOLDER,))
+    yield from bad
+    for host in hosts:
+        names, bad = scene.sort(jars.folder_of(host), jars.NAME.fullmatch, "a file of cookies")
+        yield from bad
+        for name in names:
+            try:
+                jars.read(scene.files, host, name)
+            except jars.NotOurs:
+                scene.harmless["cookies that only another user may read"] += 1
+            except jars.BadJar as error:
+                yield Problem("cookies", f"{jars.folder_of(host)}/{name}", str(error))
 
 
 def _shards(scene: Scene, count: int) -> Iterator[Problem]:
@@ -85,6 +106,14 @@ def _workers(scene: Scene) -> Iterator[Problem]:
         age = scene.clock - (scene.files.written(f"workers/{name}") or scene.clock)
         if name != PAUSE and name.partition(".")[0] not in scene.alive and age > ABANDONED:
             yield Problem("control", f"workers/{name}", "its machine is gone")
+
+
+def _warcs(scene: Scene) -> Iterator[Problem]:
+    yield from scene.sort(WARCS, WARC_NAME.fullmatch, "a WARC file or its index")[1]
+    with suppress(Misshapen):  # a link in place of the folder is a finding of its own
+        for name in unindexed(scene.files):
+            if worker_of(name) not in scene.alive:
+                yield Problem("no-index", f"{WARCS}/{name}{SEGMENT}", "its worker died before it wrote the index")
 
 
 # ---- files of a host

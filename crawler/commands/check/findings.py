@@ -31,12 +31,14 @@ KINDS = {
     "changed-html": "record and html are moved to lost/, and the URL is requested again",
     "orphan-html": "moved to lost/",
     "both": "the failure record is moved to lost/",
+    "cookies": "moved to lost/; the crawl continues without them",
     "unexpected": "moved to lost/",
     "temporary": "removed",
     "half-batch": "moved to lost/; its tasks are handed over again",
     "lost-link": "handed over",
     "shard": "given one name",
     "control": "removed",
+    "no-index": "indexed",
     "frontier": "rebuilt from the records (rehydrated)",
 }
 

@@ -22,6 +22,8 @@ from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox
 from crawler.settings.settings import Settings
+from crawler.store import segments
+from crawler.store.directories import leaf_of
 from crawler.store.lock import StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
@@ -72,6 +74,8 @@ class Repair:
             self._free(problem.path)
         elif problem.kind == "frontier":
             rehydrate.rehydrate(self.store, self.settings, lambda _: None)
+        elif problem.kind == "no-index":
+            segments.index(self.files, leaf_of(problem.path).removesuffix(segments.SEGMENT))
         elif problem.kind != "lost-link":
             self._move_to_lost(problem.path)
 

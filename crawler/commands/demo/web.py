@@ -152,6 +152,11 @@ class DemoWeb(Web):
         self._add_trouble(names)
         self._leaves |= {url: self._draw_leaf(url) for url in self._links}
 
+    @property
+    def hosts(self) -> int:
+        """How many hosts it has."""
+        return len(self._sites)
+
     def seeds(self) -> list[str]:
         """Return the largest host's home page."""
         return [next(iter(self._links))]

@@ -107,7 +107,14 @@ def _row(store: Store, page: Page, with_html: bool) -> Row:
     }
     found: Row = {name: (_whole if kind == "int" else _text)(made.get(name)) for name, kind in COLUMNS.items()}
     found["links"] = page.links
+    found["headers"] = _headers(page.record.get("headers"))
     return {**found, "html": text and clean(text)} if with_html else found
+
+
+def _headers(value: Any) -> dict[str, str]:
+    """Return the headers of a record; none if it was written by an older version."""
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {clean(name): clean(text) for name, text in pairs if isinstance(text, str)}
 
 
 def _whole(value: Any) -> int | None:

@@ -9,19 +9,23 @@ from typing import Any
 
 from crawler import __version__
 from crawler.commands.export.formats import PACKAGE, Columns, Format, Row, needed, when
+from crawler.fetch.exchange import phrase
 from crawler.store.records import to_json
 
-DESCRIPTION = "pages as stored by a crawl: decoded to UTF-8 text, without their HTTP headers"
+DESCRIPTION = "pages as stored by a crawl: decoded to UTF-8 text, with the HTTP headers that their records keep"
 EPOCH = "1970-01-01T00:00:00Z"  # for a page whose record has no valid time
+CHANGED = frozenset({"content-type", "content-encoding", "transfer-encoding", "content-length"})  # by decoding
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
 class Warc(Format):
-    """Two records per page: a `resource`, which is WARC's name for content without HTTP headers, and its `metadata`."""
+    """Two records per page: a `response`, made of what is kept of it, and its row as `metadata`."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self._warcio = needed("warcio.warcwriter", "warc")
+        self._headers = needed("warcio.statusandheaders", "warc").StatusAndHeaders
 
     def begin(self) -> bytes:
         """Return the record that describes the file."""
@@ -43,16 +47,30 @@ class Warc(Format):
         return made.getvalue()
 
     def _write(self, writer: Any, found: Row) -> None:
-        def record(kind: str, block: bytes, content_type: str, **more: str) -> Any:
+        def record(kind: str, block: bytes, content_type: str, http: Any = None, **more: str) -> Any:
             date = found["fetched"] if when(found["fetched"]) else EPOCH
             headers = {"WARC-Date": date, **more}
             return writer.create_warc_record(
-                found["url"], kind, io.BytesIO(block), len(block), content_type, warc_headers_dict=headers
+                found["url"], kind, io.BytesIO(block), len(block), content_type, headers, http_headers=http
             )
 
-        content_type = found["type"] if _TYPE.fullmatch(found["type"] or "") else "text/html"
-        page = record("resource", (found["html"] or "").encode(), f"{content_type}; charset=utf-8")
+        body = (found["html"] or "").encode()
+        status = found["status"] if 100 <= (found["status"] or 0) <= 999 else 200
+        http = self._headers(f"{status} {phrase(status)}", _http_headers(found, len(body)), protocol="HTTP/1.1")
+        page = record("response", body, "application/http; msgtype=response", http)
         told = to_json({name: value for name, value in found.items() if name != "html"})
         about = {"WARC-Refers-To": page.rec_headers.get_header("WARC-Record-ID")}
         writer.write_record(page)
         writer.write_record(record("metadata", told, "application/json", **about))
+
+
+def _http_headers(found: Row, length: int) -> list[tuple[str, str]]:
+    """Return the headers that fit a page's text; what decoding has changed is called X-Orig-..., as others do."""
+    content_type = found["type"] if _TYPE.fullmatch(found["type"] or "") else "text/html"
+    made = [("Content-Type", f"{content_type}; charset=utf-8"), ("Content-Length", str(length))]
+    for name, value in found["headers"].items():
+        if not _NAME.fullmatch(name):
+            continue  # edited by hand
+        shown = f"x-orig-{name}" if name in CHANGED else name
+        made += [(shown, line) for line in value.splitlines()]
+    return made

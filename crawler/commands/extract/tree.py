@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,15 +12,10 @@ from crawler.commands.extract.selectors import XPATH, Selector
 from crawler.web.limits import bounded
 from crawler.web.markup import soup
 from crawler.web.page import Unreadable
+from crawler.web.visible import BLOCKS, NOT_TEXT
 
 MAX_WORK = 40_000_000  # characters read to make the texts of one page
 NODE_WORK = 4  # a node counts as so many characters
-# Elements on a line or in a cell of their own: their text is separated from what is around it.
-BLOCKS = frozenset(re.findall(r"\w+", """
-    address article aside blockquote body br button caption center dd details dialog dir div dl dt fieldset figcaption
-    figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol optgroup option p pre
-    search section select summary table tbody td textarea tfoot th thead title tr ul"""))  # fmt: skip
-NOT_TEXT = frozenset({"script", "style", "template"})
 
 
 class TooMuch(Exception):

@@ -7,6 +7,7 @@ import json
 import platform
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -17,13 +18,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from crawler.commands.http_server import Reply, listen, listen_on_socket
+from crawler.commands.http_server import HttpRequest, Reply, listen, listen_on_socket
 from crawler.commands.serve import metrics
 from crawler.commands.serve.http import Check, Looks, ServeServer, reply, sentence
+from crawler.commands.serve.orders import NoOrders, OrderFailed, Orders
 from crawler.commands.serve.tokens import PARAMETER, Token, new_token
 from crawler.commands.serve.views import Facts, Query, Views, clean
 from crawler.crawl.logs import log
-from crawler.errors import CrawlerError, StoreError, UsageError
+from crawler.errors import CrawlerError, NotThere, StoreError, UsageError
 from crawler.store.store import Store
 from crawler.terminal import say
 
@@ -52,7 +54,9 @@ DRAWN_POLICY = (
 )
 
 
-def serve(store: Store, address: str, port: int, names: Iterable[str], token: str | None) -> None:
+def serve(
+    store: Store, address: str, port: int, names: Iterable[str], token: str | None, read_only: bool = False
+) -> None:
     """Serve a store at an address, under these names, until SIGINT or SIGTERM; a token that is not given is made."""
     try:
         listener = listen(address, port)
@@ -63,27 +67,29 @@ def serve(store: Store, address: str, port: int, names: Iterable[str], token: st
     port = listener.getsockname()[1]
     known = Token(token or new_token(), port)
     secret = "" if token else f"?{PARAMETER}={known.value}"  # one that the operator chose is not printed
-    _run(store, listener, frozenset({"localhost", *names}), known.check, _greeting(store, address, port, secret))
+    app = App(Views(store), Orders(store.root, read_only), known)
+    lines = _greeting(store, address, port, secret, read_only)
+    _run(app, listener, frozenset({"localhost", *names}), known.check, lines)
 
 
-def serve_on_socket(store: Store, path: str) -> None:
+def serve_on_socket(store: Store, path: str, read_only: bool = False) -> None:
     """Serve a store at a socket of the file system; its permissions take the place of the token."""
     try:
         listener = listen_on_socket(path)
     except OSError as error:
         raise UsageError(f"--socket {path}: {error.strerror or error}; choose another path") from error
     lines = [f"serving {store.root} at the socket {path} (metrics at /metrics); Ctrl-C stops it"]
+    app = App(Views(store), Orders(store.root, read_only), Token(new_token()))
     try:
-        _run(store, listener, frozenset({"localhost"}), lambda *_: None, lines)
+        _run(app, listener, frozenset({"localhost"}), lambda *_: None, lines)
     finally:
         Path(path).unlink(missing_ok=True)
 
 
-def _run(store: Store, listener: socket.socket, names: frozenset[str], check: Check, lines: list[str]) -> None:
-    app = App(Views(store))
+def _run(app: App, listener: socket.socket, names: frozenset[str], check: Check, lines: list[str]) -> None:
     # Blocked before any thread starts, so that none of them but this one receives the signals.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    server = ServeServer(listener, app.respond, names, check)
+    server = ServeServer(listener, app.respond, names, check, app.order)
     server.start()
     app.start()
     for line in lines:
@@ -96,8 +102,8 @@ def _run(store: Store, listener: socket.socket, names: frozenset[str], check: Ch
 class App:
     """The replies to all paths."""
 
-    def __init__(self, views: Views) -> None:
-        self._views = views
+    def __init__(self, views: Views, orders: Orders, token: Token) -> None:
+        self._views, self._orders, self._token = views, orders, token
         self._looks = Looks()
         self._files = _files()
         self._tables: dict[str, Callable[[Query], Facts]] = {
@@ -115,15 +121,12 @@ class App:
 
     def respond(self, path: str, query: Query) -> Reply:
         """Return the reply to a request; errors are replies too."""
-        try:
-            return self._respond(path, query)
-        except UsageError as error:
-            return _error(400, str(error))
-        except CrawlerError as error:
-            return _error(503, str(error))
-        except Exception:  # noqa: BLE001 - a bug must not end the server
-            log.exception("crawler: a bug in the program; please report it with these lines")
-            return _error(500, "a bug in the program; the terminal of `crawler serve` has more")
+        return _answered(lambda: self._respond(path, query))
+
+    def order(self, request: HttpRequest, form: Query) -> Reply:
+        """Return the reply to an order, which is carried out if it may be."""
+        carry_out = lambda: reply(200, to_json(self._orders.give(form)), JSON)  # noqa: E731
+        return self._token.check_order(request, form) or _answered(carry_out)
 
     def _respond(self, path: str, query: Query) -> Reply:
         if path in self._files:
@@ -134,6 +137,10 @@ class App:
             return reply(200, self._look()[1], JSON)
         if path == "/drawn":
             return reply(200, self._get(path, query, self._views.drawn), HTML, DRAWN_POLICY)
+        if path == "/file":
+            return self._views.content(query).reply()
+        if path == "/api/token":
+            return reply(200, to_json({PARAMETER: self._token.form}), JSON)
         if path == "/metrics":
             return reply(200, self._metrics(), metrics.TYPE)
         if path == "/healthz":
@@ -148,7 +155,7 @@ class App:
 
     def _look_now(self) -> tuple[Facts, bytes]:
         found = self._views.now()
-        return found, to_json(self._views.in_short(found))
+        return found, to_json({**self._views.in_short(found), "orders": self._orders.facts()})
 
     def _get(self, path: str, query: Query, view: Callable[[Query], bytes]) -> bytes:
         found: bytes = self._looks.get((path, *sorted(query.items())), partial(view, query), VIEW_MAX_AGE)
@@ -168,9 +175,28 @@ class App:
     def _count_hosts(self) -> None:
         while True:
             pause = COUNT_RETRY
-            with suppress(StoreError):
+            with suppress(StoreError, sqlite3.Error):  # of the table on this machine's own disk
                 pause = self._views.census.step()
             time.sleep(pause)
+
+
+def _answered(call: Callable[[], Reply]) -> Reply:
+    """Return the reply, or the error as one."""
+    try:
+        return call()
+    except UsageError as error:
+        return _error(400, str(error))
+    except NotThere as error:
+        return _error(404, str(error))
+    except NoOrders as error:
+        return _error(403, str(error))
+    except OrderFailed as error:
+        return _error(409, str(error))
+    except CrawlerError as error:
+        return _error(503, str(error))
+    except Exception:  # noqa: BLE001 - a bug must not end the server
+        log.exception("crawler: a bug in the program; please report it with these lines")
+        return _error(500, "a bug in the program; the terminal of `crawler serve` has more")
 
 
 def to_json(value: Any) -> bytes:
@@ -197,13 +223,13 @@ def _files() -> dict[str, Reply]:
     return {"/": replies.pop(INDEX), **replies}
 
 
-def _greeting(store: Store, address: str, port: int, secret: str) -> list[str]:
+def _greeting(store: Store, address: str, port: int, secret: str, read_only: bool) -> list[str]:
     found = ipaddress.ip_address(address.partition("%")[0])
     name = platform.node() if found.is_unspecified else f"[{address}]" if found.version == 6 else address
     lines = [f"serving {store.root} at http://{name}:{port}/{secret} (metrics at /metrics); Ctrl-C stops it"]
     if not found.is_loopback:
+        may = "read all pages of this store" + ("" if read_only else ", and pause or stop the crawl")
         lines.append(
-            f"warning: anyone who can reach {name}:{port} and has the token can read all pages of this store, and "
-            "the connection is not encrypted"
+            f"warning: anyone who can reach {name}:{port} and has the token can {may}; the connection is not encrypted"
         )
     return lines

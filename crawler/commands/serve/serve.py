@@ -1,6 +1,7 @@
 """`crawler serve`: a crawl as a web page, and its metrics for Prometheus.
 
-It only reads the store. Whoever has its token can read all pages; by default it listens on loopback alone.
+It only reads the store, except for its buttons: pause, resume, stop and retry. Whoever has its token can read all pages
+and press them; by default it listens on loopback alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def commands(add: Add) -> None:
     )
     help = "a file of mode 0600 with the token (or $CRAWLER_TOKEN; default: a new one)"
     made.add_argument("--token-file", metavar="FILE", help=help)
+    help = "no buttons: it cannot pause, resume, stop or retry anything"
+    made.add_argument("--read-only", action="store_true", help=help)
     help = "listen at this path instead, for this user alone and without a token"
     made.add_argument("--socket", metavar="PATH", help=help)
     made.add_argument(
@@ -66,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
     from crawler.commands.serve.tokens import fixed_token
 
     if options.socket:
-        serve_on_socket(store, options.socket)
+        serve_on_socket(store, options.socket, options.read_only)
     else:
         names = {platform.node().lower(), options.bind.lower(), *options.name}
-        serve(store, options.bind, options.port, names, fixed_token(options.token_file))
+        serve(store, options.bind, options.port, names, fixed_token(options.token_file), options.read_only)
     return errors.OVER

@@ -1,4 +1,8 @@
-"""The token of `serve`: whoever has it may read the store. Browsers exchange it for a cookie at their first request."""
+"""The token of `serve`: whoever has it may read the store. Browsers exchange it for a cookie at their first request.
+
+An order needs more than the cookie, which a browser also sends for pages of other ports of the same machine: a second
+token, in a header or in the form, that only our own page can read.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,24 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from urllib.parse import urlencode
 
 from crawler.commands.http_server import HttpRequest, Reply
-from crawler.commands.serve.http import sentence
+from crawler.commands.serve.http import is_foreign, sentence, values, with_headers
 from crawler.errors import UsageError
 from crawler.fetch.trust import read_own
 
 TOKEN = "CRAWLER_TOKEN"  # environment variable that fixes it
 OPEN = "/healthz"  # for those who watch over containers: it says only whether the store responds
 PARAMETER = "token"
+HEADER = "x-crawler-token"
 GOOD = re.compile(r"[A-Za-z0-9._~-]{16,200}")
 NEEDED = (
     "a token is needed: open the address that `crawler serve` printed, or send the header 'Authorization: Bearer TOKEN'"
 )
+
+FOREIGN = "an order from another site's page is not carried out"
+UNSIGNED = f"an order needs the header {HEADER}, or the field {PARAMETER}, with what /api/token says"
 
 
 class Token:
@@ -34,6 +41,7 @@ class Token:
         self._name = f"crawler-{port}"
         # Not the token itself: other servers at other ports of this machine are sent the cookie, too.
         self._cookie = hashlib.sha256(b"cookie " + value.encode()).hexdigest()
+        self.form = hashlib.sha256(b"form " + value.encode()).hexdigest()
 
     def check(self, request: HttpRequest, path: str, query: Mapping[str, str]) -> Reply | None:
         """Return None for a request that may be answered, otherwise the reply to it."""
@@ -43,15 +51,23 @@ class Token:
             return self._welcome(path, query)
         return sentence(403, NEEDED)
 
+    def check_order(self, request: HttpRequest, form: Mapping[str, str]) -> Reply | None:
+        """Return None for an order that may be carried out, otherwise the reply to it."""
+        if is_foreign(request):
+            return sentence(403, FOREIGN)
+        given = [*values(request, HEADER), form.get(PARAMETER, "")]
+        if self._has_sent(request) or any(_same(one, self.form) for one in given):
+            return None
+        return sentence(403, UNSIGNED)
+
     def _has_shown(self, request: HttpRequest) -> bool:
-        for name, value in request.fields:
-            if name == "authorization":
-                kind, _, given = value.partition(" ")
-                if kind.lower() == "bearer" and _same(given.strip(), self.value):
-                    return True
-            if name == "cookie" and any(_same(pair.strip(), self._pair) for pair in value.split(";")):
-                return True
-        return False
+        pairs = [pair.strip() for value in values(request, "cookie") for pair in value.split(";")]
+        return self._has_sent(request) or any(_same(pair, self._pair) for pair in pairs)
+
+    def _has_sent(self, request: HttpRequest) -> bool:
+        """Return whether the token itself is in a header, where no page of another site can put it."""
+        given = [value.partition(" ") for value in values(request, "authorization")]
+        return any(kind.lower() == "bearer" and _same(token.strip(), self.value) for kind, _, token in given)
 
     @property
     def _pair(self) -> str:
@@ -62,8 +78,7 @@ class Token:
         rest = urlencode({name: value for name, value in query.items() if name != PARAMETER})
         way = "/" + path.lstrip("/") + (f"?{rest}" if rest else "")  # never another host's: `//host/`
         cookie = f"{self._pair}; Path=/; HttpOnly; SameSite=Strict"
-        welcome = sentence(303, "the token is right")
-        return replace(welcome, headers=(*welcome.headers, ("Location", way), ("Set-Cookie", cookie)))
+        return with_headers(sentence(303, "the token is right"), ("Location", way), ("Set-Cookie", cookie))
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from crawler.commands import explain
 from crawler.commands.history import Outlook
-from crawler.commands.serve.counts import Census
+from crawler.commands.serve import contents
+from crawler.commands.serve.counts import Census, HostCount
+from crawler.commands.serve.search import SEARCH, Finder
 from crawler.errors import UsageError
 from crawler.fleet.heartbeats import ENDED
 from crawler.settings import settings as config
@@ -25,6 +28,7 @@ from crawler.store.store import Store
 from crawler.web import urls
 from crawler.web.reasons import REASONS, look_up
 from crawler.web.reasons import kind as kind_of
+from crawler.web.robots import Rules
 from crawler.web.text import printable
 
 ROWS = 50  # of a table at a time
@@ -32,9 +36,9 @@ LONGEST = 2000  # characters of any text but a page's
 LINKS = 500  # of a record that are shown
 TEXT = 200_000  # characters of a page that are shown as text
 DRAWN = 1_000_000  # and as a page
-SEARCH = 1.0  # seconds that a search through failure records may take at a time
+SEARCHED = 200  # characters of a search
 PAST = 3  # machines that have ended and are shown
-SORTS = ("pages", "failures", "host")
+SORTS = ("pages", "failures", "bytes", "failed", "waiting", "host")
 NOUNS = {"pages": "links", "failures": "errs"}
 # Elements of a drawn page for which a browser connects to others before it applies any policy: Chromium does so for a
 # frame that it will not load, for a link that is pressed, and for whatever `link` names.
@@ -55,8 +59,9 @@ class Views:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.census = Census(store)
+        self.census = Census(store, secrets.SystemRandom())
         self._outlook = Outlook(store)
+        self._finder = Finder(store)
 
     def now(self) -> Facts:
         """Return the state of the crawl, and its history since this program began."""
@@ -79,29 +84,58 @@ class Views:
 
     def hosts(self, query: Query) -> Facts:
         """Return a part of the hosts that match a search, sorted; those not counted yet come last."""
-        search = query.get("search", "").strip().lower()
-        found = [host for host in self.census.hosts() if search in host]
-        counts = self.census.counts_of(found)
+        search = _search(query).lower()
+        known = self.census.hosts()
+        found = [host for host in known if search in host]
         sort, up = _choice(query, "sort", SORTS), _choice(query, "order", ("down", "up")) == "up"
         if sort == "host":
             found.sort(reverse=up)
         else:
-            column, unknown = SORTS.index(sort), math.inf if up else -1
-            found.sort(key=lambda host: counts[host][column] if host in counts else unknown, reverse=not up)
+            counts, unknown = self.census.counts(), math.inf if up else -1
+            values = {host: _known(counts.get(host), sort, unknown) for host in found}
+            found.sort(key=values.__getitem__, reverse=not up)
         shown, place = _part(found, query)
-        rows = [{"host": host, **self.census.count(host)._asdict()} for host in shown]
-        return {**place, "rows": rows, "counted": self.census.counted, "known": len(self.census.hosts())}
+        delay = self._delays()
+        rows = [{**self._of_host(host, self.census.count(host)), "delay": delay(host)} for host in shown]
+        return {**place, "rows": rows, "counted": min(self.census.counted, len(known)), "known": len(known)}
 
     def host(self, query: Query) -> Facts:
-        """Return a part of the pages or failure records of a host, in the order of their keys."""
+        """Return a part of the pages or failure records of a host, in the order of their keys.
+
+        Those that a search finds come as far as they are found in a moment: `after` says where to go on.
+        """
         host = query.get("host", "")
         if not urls.is_host(host):
             raise UsageError(f"{host!r} is not a host name; choose one of the list")
-        noun = NOUNS[_choice(query, "what", tuple(NOUNS))]
+        noun, search = NOUNS[_choice(query, "what", tuple(NOUNS))], _search(query)
+        count = self.census.count(host) if search else self.census.look(host)  # a search is to take its second alone
+        facts = {**self._of_host(host, count), "delay": self._delays()(host)}
+        if search:
+            read, place = self._finder.find(noun, host, search, query.get("after", ""), ROWS)
+            return {**facts, **place, "rows": [_row(found) for found in read]}
         keys, place = _part(self.store.keys(noun, host), query)
-        found = (self.store.read(noun, host, key) for key in keys)
-        rows = [_row(facts) for facts in found if facts is not None]
-        return {**place, "host": host, "rows": rows, **self.census.look(host)._asdict()}
+        rows = [_row(found) for key in keys if (found := self.store.read(noun, host, key)) is not None]
+        return {**facts, **place, "rows": rows}
+
+    def _of_host(self, host: str, count: HostCount) -> Facts:
+        """Return the numbers of a host; waiting URLs that were not counted may be known from its worker."""
+        live = self._outlook.paces.get(host)
+        waiting = live["waiting"] if count.waiting is None and live else count.waiting
+        return {"host": host, **count._asdict(), "waiting": waiting, "estimated": count.estimated()}
+
+    def _delays(self) -> Callable[[str], float]:
+        """Return what tells the seconds between two requests to a host: its worker, or settings and robots.txt."""
+        settings, _ = self.store.settings_or_defaults()
+
+        def delay(host: str) -> float:
+            live = self._outlook.paces.get(host)
+            if live:
+                return float(live["delay"])
+            robots = self.store.robots(host) if settings.robots else None
+            wanted = Rules(robots.body, settings.user_agent).delay if robots else 0.0
+            return config.delay_for(settings, host, wanted)
+
+        return delay
 
     def failures(self, query: Query) -> Facts:
         """Return failure records of a reason, from where the last search ended; `after` is None at the end."""
@@ -134,9 +168,8 @@ class Views:
         if record:
             links = links_of(record)
             shown = [{"url": link, "linked": urls.is_safe(link)} for link in links[:LINKS]]
-            text = self.store.text(url)
             facts |= {"record": _plain(record), "kind": _kind(record), "links": shown, "link_count": len(links)}
-            facts |= {"length": None if text is None else len(text), "text": Html((text or "")[:TEXT])}
+            facts |= self._content(url, record)
         elif failure:
             reason = str(failure.get("reason"))
             facts |= {"failure": _plain(failure), "kind": kind_of(reason), "meaning": _meaning(reason)}
@@ -144,6 +177,25 @@ class Views:
             told = explain.explain(self.store, query.get("url", ""))
             facts |= {"state": told["state"], "why": told["why"]}
         return facts
+
+    def _content(self, url: str, record: Facts) -> Facts:
+        """Return the text of a page, or what is known of the file that holds its content."""
+        name = contents.name_of(url, record)
+        if name is None:
+            text = self.store.text(url)
+        else:
+            shown, size = contents.shown_as(record), self.store.files.size(name)
+            file = {"name": name, "size": size, "shown": shown if size is not None else None}
+            if shown != contents.TEXT or size is None:
+                return {"file": file, "length": None, "text": ""}
+            text = contents.start_of(self.store.files, name, 4 * TEXT)
+            return {"file": file, "length": len(text), "text": Html(text[:TEXT])}
+        return {"file": None, "length": None if text is None else len(text), "text": Html((text or "")[:TEXT])}
+
+    def content(self, query: Query) -> contents.Content:
+        """Return the file that holds a page's content: how it is named, shown and read."""
+        url = self._url(query)
+        return contents.open_content(self.store.files, url, self.store.record(url) or {})
 
     def drawn(self, query: Query) -> bytes:
         """Return a page's text for a sandboxed frame."""
@@ -176,6 +228,15 @@ class Views:
         return url
 
 
+def _search(query: Query) -> str:
+    return query.get("search", "").strip()[:SEARCHED]
+
+
+def _known(count: HostCount | None, column: str, unknown: float) -> float:
+    found = None if count is None else getattr(count, column)
+    return unknown if found is None else float(found)
+
+
 def _choice(query: Query, name: str, allowed: tuple[str, ...]) -> str:
     """Return one of a few words; the first if none is given."""
     given = query.get(name, allowed[0])
@@ -205,7 +266,7 @@ def _row(found: Facts) -> Facts:
     if "reason" in found:
         row = {name: plain.get(name) for name in ("url", "reason", "detail", "attempts", "when")}
         return {**row, "kind": kind_of(str(found["reason"]))}
-    names = ("url", "title", "status", "fetched", "depth", "bytes")
+    names = ("url", "title", "status", "fetched", "depth", "bytes", "type")
     return {**{name: plain.get(name) for name in names}, "kind": _kind(found), "links": len(links_of(found))}
 
 
@@ -214,7 +275,9 @@ def _meaning(reason: str) -> str:
 
 
 def _kind(record: Facts) -> str:
-    return "page" if record.get("sha224") else "sitemap" if record.get("sitemap") else "redirect"
+    if record.get("sha224"):
+        return "file" if record.get("file") else "page"
+    return "sitemap" if record.get("sitemap") else "redirect"
 
 
 def _plain(found: Facts) -> Facts:

@@ -10,7 +10,7 @@ from crawler.store.clock import Clock
 from crawler.web import reasons
 
 REVISITS = ("revisits", "unchanged", "changed")
-COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS, *reasons.KINDS)
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS, *reasons.KINDS, "handler_errors")
 MINUTE = 60.0
 
 

@@ -1,5 +1,7 @@
 """The flush: for a group of results at a time, html, then the hand-over of links, then sync, then the records.
 
+With `warc: true` their exchanges are appended to a WARC file together with the html.
+
 A record appears only after its html is whole and its links have been handed over, both on the disk. Results wait here
 until the group is written: after a kill their URLs are requested again, so there is a limit to them.
 """
@@ -9,18 +11,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from crawler.crawl.logs import log
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
+from crawler.crawl.worker.handling import Handling
+from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.schedule import Schedule
 from crawler.errors import StoreError
+from crawler.fetch.cookies import Cookie
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task, revisit_task
 from crawler.store import history
 from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
+from crawler.store.jars import folder_of as folder_of_jars
 from crawler.store.mount import Draft, Io, Run
 from crawler.store.records import depth_of, failure_record, links_of, to_json
 from crawler.store.store import Robots, path_of
@@ -62,16 +70,23 @@ class Flush:
         store: StoreWriter,
         frontier: Frontier,
         seeds: Seeds,
+        jars: Jars,
         counters: Counters,
         clock: Clock,
         io: Io,
         run: Run = map,
+        handling: Handling | None = None,
+        archive: Archive | None = None,
         schedule: Schedule | None = None,
     ) -> None:
-        """`run` calls a function for each item of a group, several at a time where each call has latency."""
-        self._schedule = schedule
+        """`run` calls a function for each item of a group, several at a time where each call has latency.
+
+        `handling` calls the user's function for a page before it is written, if there is one; `archive` keeps
+        exchanges as they came, if that is wanted; `schedule` tells when pages are visited again.
+        """
+        self._handling, self._archive, self._schedule = handling, archive, schedule
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
-        self._counters, self._clock, self._io, self._run = counters, clock, io, run
+        self._jars, self._counters, self._clock, self._io, self._run = jars, counters, clock, io, run
         self._waiting: list[Outcome] = []
         self._bytes = 0  # of their html and links
         self._writing = self._writing_bytes = 0  # of the group that is being written
@@ -89,7 +104,16 @@ class Flush:
         """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
         self._frontier.hand_over(self._seeds.follow(record, via))
         self._plan(record)
-        self._add(Outcome(task, record, html))
+        outcome = Outcome(task, record, html)
+        self._frontier.table.note_fetched(task, _weight(outcome))
+        self._handle(outcome)
+
+    def _handle(self, outcome: Outcome) -> None:
+        """Queue a result, a page after the user's function has had it."""
+        if self._handling and outcome.html is not None:
+            self._handling.begin(outcome.task, outcome.record, outcome.html, partial(self._add, outcome))
+        else:
+            self._add(outcome)
 
     def put_revisit(
         self,
@@ -107,7 +131,7 @@ class Flush:
             self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
         self._plan(record)
         found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
-        self._add(Outcome(task, record, html, found=found, old=old))
+        self._handle(Outcome(task, record, html, found=found, old=old))
         if failure:
             self._log_failure(task, failure, "revisit", "revisit failed, the page stays")
 
@@ -120,7 +144,9 @@ class Flush:
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
         record = failure_record(task.name, failure, task.attempt + 1, task.depth, self._clock.time())
-        self._add(Outcome(task, record, failure=failure.reason))
+        outcome = Outcome(task, record, failure=failure.reason)
+        self._frontier.table.note_fetched(task, _weight(outcome))
+        self._add(outcome)
         kind = reasons.kind(failure.reason)
         self._log_failure(task, failure, kind, kind)
 
@@ -145,10 +171,7 @@ class Flush:
 
     def _add(self, outcome: Outcome) -> None:
         self._waiting.append(outcome)
-        size = _weight(outcome)
-        self._bytes += size
-        if not outcome.found:
-            self._frontier.table.note_fetched(outcome.task, size)
+        self._bytes += _weight(outcome)
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
@@ -167,16 +190,22 @@ class Flush:
 
         A robots.txt and a retry count too: after a kill they are requested again like pages, the retry too early.
         """
-        waiting, size = self._count_unflushed(), self._bytes + self._robots_bytes
-        return waiting + self._writing >= MAX_RESULTS or size + self._writing_bytes >= MAX_BYTES
+        if self._handling and self._handling.is_full:
+            return True
+        size = self._unflushed_bytes + self._writing_bytes
+        return self._count_unflushed() + self._writing >= MAX_RESULTS or size >= MAX_BYTES
 
     @property
     def has_group(self) -> bool:
         """Whether enough waits for a flush."""
-        return self._count_unflushed() >= GROUP or self._bytes + self._robots_bytes >= GROUP_BYTES
+        return self._count_unflushed() >= GROUP or self._unflushed_bytes >= GROUP_BYTES
+
+    @property
+    def _unflushed_bytes(self) -> int:
+        return self._bytes + self._robots_bytes + (self._archive.bytes if self._archive else 0)
 
     def _count_unflushed(self) -> int:
-        return len(self._waiting) + len(self._robots) + self._retries
+        return len(self._waiting) + len(self._robots) + self._retries + self._jars.unflushed
 
     @property
     def count(self) -> int:
@@ -186,16 +215,21 @@ class Flush:
     @property
     def is_unflushed(self) -> bool:
         """Whether anything waits for a flush."""
-        is_waiting = self._count_unflushed() or self._writing
+        more = (self._handling.count if self._handling else 0) + (self._archive.count if self._archive else 0)
+        is_waiting = self._count_unflushed() or self._writing or more
         return bool(is_waiting or self._frontier.queued or self._frontier.table.nearer)
 
     # ---- the flush
 
-    async def flush(self) -> None:
-        """5, 6 and 7 for a group: write html, hand over the links, sync, then publish the records."""
+    async def flush(self, is_last: bool = False) -> None:
+        """5, 6 and 7 for a group: write html, hand over the links, sync, then publish the records.
+
+        Cookies that could wait are written if this `is_last` before others take over.
+        """
         group, self._waiting = self._waiting, []
         size, self._bytes = self._bytes, 0
         retries, self._retries = self._retries, 0
+        jars = self._jars.take(is_last)
         self._writing, self._writing_bytes = len(group) + retries, size
         drafts: list[tuple[Outcome, Draft]] = []
         published: list[Outcome] = []
@@ -204,18 +238,32 @@ class Flush:
             await self._sync_if_many_published()
             await self._update_depths()
             robots = dict(self._robots)
-            await self._io(self._write, group, robots, drafts, sizes)
-            await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})
+            await self._io(self._write, group, robots, jars, drafts, sizes)
+            htmls = {f"htmls/{it.task.host}" for it in group if it.html is not None}
+            await self._frontier.flush(htmls | set(map(folder_of_jars, jars)) | self._warcs)
             self._robots_are_written(robots)
+            await self._jars_are_written()
+            await self._archive_is_synced()
             await self._io(self._publish, drafts, published)
         except StoreError:
             done = set(map(id, published))
             self._put_back([it for it in group if id(it) not in done], retries)
+            self._jars.end(is_done=False)
             await self._io(self._discard, drafts)
             raise
         finally:
             self._writing = self._writing_bytes = 0
             self._mark_done(published, sizes)
+
+    @property
+    def _warcs(self) -> set[str]:
+        return self._archive.folders if self._archive else set()
+
+    async def _archive_is_synced(self) -> None:
+        if self._archive:
+            self._archive.synced()
+            if self._archive.segments.is_full:
+                await self._io(self._archive.segments.close)
 
     def _put_back(self, group: list[Outcome], retries: int) -> None:
         """Let results wait for the next flush, which writes everything of them anew."""
@@ -230,6 +278,11 @@ class Flush:
                 if host in self._robots_tasks:
                     self._frontier.hand_over([self._robots_tasks.pop(host)])
 
+    async def _jars_are_written(self) -> None:
+        old = self._jars.end(is_done=True)
+        if any(old.values()):
+            await self._io(self._jars.drop, old)
+
     def _drop_robots(self, host: str) -> None:
         old = self._robots.pop(host, None)
         self._robots_bytes -= len(old.body) if old else 0
@@ -238,10 +291,11 @@ class Flush:
         self,
         group: list[Outcome],
         robots: dict[str, Robots],
+        jars: dict[str, tuple[Cookie, ...]],
         drafts: list[tuple[Outcome, Draft]],
         sizes: dict[str, int],
     ) -> None:
-        """Write robots.txt files and html, and the records as drafts; note the bytes of pages and records."""
+        """Write exchanges, robots.txt, cookies and html, and the records as drafts; note the bytes of each URL."""
 
         def write(it: Outcome) -> None:
             name = it.task.subject
@@ -253,7 +307,10 @@ class Flush:
             drafts.append((it, self._files.draft(path_of(folder, name), record)))
             sizes[it.task.name] = len(it.html or b"") + len(record)
 
+        if self._archive:
+            self._archive.write()
         self._map(lambda item: self._store.put_robots(*item), robots.items())
+        self._map(lambda item: self._jars.write(*item), jars.items())
         self._map(write, group)
 
     def _publish(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:

@@ -12,7 +12,10 @@ from typing import Any, Protocol
 
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker.address_pace import AddressPace
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.ending import Stopped
+from crawler.crawl.worker.jars import Jars
+from crawler.fetch.exchange import Exchange
 from crawler.fetch.trust import Trust
 from crawler.fleet.shards import Shards
 from crawler.frontier.hosts import Host
@@ -38,8 +41,12 @@ class Network(Protocol):
         cut: int | None = ...,
         first_contact: bool = ...,
         admit: Callable[[tuple[str, ...]], None] = ...,
+        keep: Callable[[Exchange], None] | None = ...,
     ) -> Fetched | Failure:
-        """Send one request, unless `admit` raises an error: it is called with the addresses that it may go to."""
+        """Send one request, unless `admit` raises an error: it is called with the addresses that it may go to.
+
+        `keep` is given the exchange as it came.
+        """
         ...
 
 
@@ -47,10 +54,17 @@ class Requests:
     """Sends the requests of a worker."""
 
     def __init__(
-        self, network: Network, shards: Shards, trust: Trust, settings: LiveSettings, pace: AddressPace
+        self,
+        network: Network,
+        shards: Shards,
+        trust: Trust,
+        settings: LiveSettings,
+        pace: AddressPace,
+        jars: Jars,
+        archive: Archive | None = None,
     ) -> None:
         self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
-        self._pace = pace
+        self._pace, self._jars, self._archive = pace, jars, archive
 
     async def get(self, task: Task, host: Host, condition: tuple[str, ...] = ()) -> Fetched | Failure:
         """3. Request a page or a sitemap, perhaps with a condition; TooSoon if its address must rest first."""
@@ -63,12 +77,14 @@ class Requests:
             private=host.name in self._trust.private,
             first_contact=self._is_first_contact(task, host),
             admit=self._admit(host),
+            keep=self._archive.keep() if self._archive else None,
             **limits,
         )
         return _checked(response)
 
     async def get_robots(self, url: str, task: Task, host: Host) -> Fetched | Failure:
         """Request a robots.txt, or where it redirects to on the same host, in the turn of a task."""
+        await self._jars.ready(host.name)
         self._check_ownership()
         response = await self._network.get(
             url,
@@ -77,6 +93,7 @@ class Requests:
             cut=MAX_ROBOTS_BYTES,
             first_contact=self._is_first_contact(task, host),
             admit=self._admit(host),
+            keep=self._archive.keep() if self._archive else None,
         )
         return _checked(response)
 

@@ -21,7 +21,7 @@ from crawler.store.clock import Clock
 from crawler.store.writer import StoreWriter
 from crawler.web.markup import is_markup
 from crawler.web.page import Failure, Fetched
-from crawler.web.visible import visible_hash
+from crawler.web.text_hash import visible_hash
 
 Record = dict[str, Any]
 NOT_MODIFIED = 304

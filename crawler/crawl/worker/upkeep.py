@@ -16,6 +16,7 @@ from typing import Any
 
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import OPERATOR_STOP, Scoreboard
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import LATER, LIMIT, OVER, REPLACED, STOPPED, Ending, Stopped
 from crawler.crawl.worker.flush import Flush
@@ -43,6 +44,7 @@ END_INTERVAL = 0.05  # seconds between polls, and between heartbeats, when the e
 ROUND_INTERVAL = 0.02  # seconds
 POLLED_AT_ONCE = 16  # other inboxes that are read with our first one, in turn
 TIDY_INTERVAL = 5.0  # seconds
+INDEX_INTERVAL = 60.0  # seconds between looks for WARC files that dead workers have left without an index
 STOP_TIMEOUT = 5.0  # seconds that a stopping worker waits for a store that is away or full
 FAR = 3600.0  # seconds: for what is due later than that, a run does not wait
 FEW = 32  # waiting tasks: with fewer, batches from this machine are looked for at once
@@ -71,8 +73,12 @@ class Upkeep:
         clock: Clock,
         io: Io,
         check_cpu: Callable[[], None] = lambda: None,
+        archive: Archive | None = None,
     ) -> None:
         """`check_cpu` moves this process off a contended core."""
+        self._archive = archive
+        self._indexing: asyncio.Task[None] | None = None
+        self._next_indexing = 0.0
         self._store, self._files, self._frontier, self._table = store, store.files, frontier, frontier.table
         self._seeds, self._shards, self._flush, self._in_flight = seeds, shards, flush, in_flight
         self._pauses, self._counters, self._limit, self._survey = pauses, counters, limit, survey
@@ -182,11 +188,11 @@ class Upkeep:
         if self._flush.has_group or is_old or is_all or self._ending.draining:
             await self.flush()
 
-    async def flush(self) -> None:
-        """Flush, and tell the other workers of this machine."""
+    async def flush(self, is_last: bool = False) -> None:
+        """Flush, and tell the other workers of this machine; `is_last` before shards are given away."""
         had_results = self._flush.count > 0
         self._unflushed_since = 0.0
-        await self._flush.flush()
+        await self._flush.flush(is_last)
         self._scoreboard.set(self._row, "sent", self._frontier.sent)
         if had_results:
             counters, _ = self.report()
@@ -252,7 +258,7 @@ class Upkeep:
     async def _release(self, shards: set[int]) -> None:
         if not shards:
             return
-        await self.flush()
+        await self.flush(is_last=True)
         await self._flush.sync_records()
         lost = shards - await self._io(self._shards.own_still, shards)
         await self._frontier.disown(shards, lost)
@@ -265,7 +271,20 @@ class Upkeep:
         self._check_cpu()
         self._files.directories.close_kept()  # regularly: a user may have moved a folder that we keep open
         await self._flush.sync_records()
+        self._index_left_soon()
         return all([await self._frontier.tidy(shard) for shard in list(self._frontier.owned)])
+
+    def _index_left_soon(self) -> None:
+        """Index what dead workers have left, in the background: on each machine its first worker does so."""
+        now = self._clock.monotonic()
+        is_running = self._indexing and not self._indexing.done()
+        if self._archive and self._row == 0 and now >= self._next_indexing and not is_running:
+            self._next_indexing = now + INDEX_INTERVAL
+            self._indexing = asyncio.create_task(self._index_left(self._archive))
+
+    async def _index_left(self, archive: Archive) -> None:
+        with suppress(StoreError):  # the next look finds them again
+            await self._io(archive.index_left)
 
     def _warn_of_limits(self) -> None:
         """Say once of each limit that it was reached: its default may not be what the operator wants."""
@@ -371,6 +390,8 @@ class Upkeep:
         """Flush, release all shards and write the last heartbeat; what fails here is done by the next owners."""
         with suppress(StoreError):
             await self.flush()
+            if self._archive:
+                await self._io(self._archive.close)
         self._warn_of_limits()
         last, _ = self.report(afresh=True)
         mine = self._frontier.owned | self._releasing
@@ -381,3 +402,5 @@ class Upkeep:
                 await self._io(self._shards.release_all, mine)
         with suppress(StoreError):
             await self._io(self._shards.sign_off, {**last, "shards": 0})
+        if self._archive and self._row == 0 and self._ending.outcome in (OVER, LATER, LIMIT):
+            await self._index_left(self._archive)

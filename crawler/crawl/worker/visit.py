@@ -26,6 +26,7 @@ from crawler.crawl.worker.address_pace import TooSoon
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import Ending, Stopped
 from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.pauses import Pauses
 from crawler.crawl.worker.revisits import Revisits
@@ -65,6 +66,7 @@ class Visits:
         seeds: Seeds,
         requests: Requests,
         robots_cache: RobotsCache,
+        jars: Jars,
         flush: Flush,
         revisits: Revisits,
         pauses: Pauses,
@@ -79,7 +81,8 @@ class Visits:
     ) -> None:
         """`note_reading` is told which page is worked on, inline or as a large one: it is to blame for a crash."""
         self._store, self._frontier, self._table, self._seeds = store, frontier, frontier.table, seeds
-        self._requests, self._robots, self._flush, self._revisits = requests, robots_cache, flush, revisits
+        self._requests, self._robots, self._jars, self._flush = requests, robots_cache, jars, flush
+        self._revisits = revisits
         self._pauses, self._counters, self._shards, self._ending = pauses, counters, shards, ending
         self._settings, self._clock, self._random = settings, clock, random
         self._lanes = min(concurrency, MAX_LANES)
@@ -138,8 +141,13 @@ class Visits:
         if not rules.allow(task.url):
             await self._put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
+        sent = await self._jars.prepare(task)
         response = await self._requests.get(task, host, self._revisits.condition(old) if old else ())
-        await self._keep(task, response, old)
+        wait = await self._jars.ask_again(task, response, sent)
+        if wait is not None:
+            self._retry(task, _without_cookie(task, response), wait)
+        else:
+            await self._keep(task, response, old)
         return self._rest(host, response)
 
     def _skip(self, task: Task) -> None:
@@ -162,6 +170,7 @@ class Visits:
         kept = size = 0
         if done:
             kept, size = await self._pauses.until_store_answers(self._store.stored_size, host.name)
+        self._jars.meet(host.name, bool(host.past))
         is_met = self._table.set_met(host, kept, gains, size)
         due = await self._first_due(task, host)
         if is_met and not done and due <= self._clock.monotonic():
@@ -411,6 +420,12 @@ class Visits:
         settings = self._settings.now
         delay = delay_for(settings, host.name, host.robots_delay)
         return delay if settings.spread != "url" else delay * self._shards.count_alive()
+
+
+def _without_cookie(task: Task, response: Fetched | Failure) -> Failure:
+    """Return why a URL is requested again, for the log."""
+    reason = response.reason if isinstance(response, Failure) else f"http-{response.status}"
+    return Failure(task.url, reason, "without a cookie that the host gives to others")
 
 
 def read_options(settings: Settings) -> markup.Wants:

@@ -6,20 +6,23 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from crawler.crawl import resources
 from crawler.crawl.logs import log
-from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.scoreboard import HANDLER, Scoreboard
 from crawler.crawl.watchdog import TICK_INTERVAL
 from crawler.crawl.worker.address_pace import AddressPace
+from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.heartbeat import HeartbeatThread
 from crawler.crawl.worker.in_flight import InFlight
+from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.limit import PageLimit
 from crawler.crawl.worker.network import Network, Requests
 from crawler.crawl.worker.pauses import Pauses
@@ -28,6 +31,7 @@ from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.schedule import Schedule
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Visits
+from crawler.fetch.cookies import Cookies
 from crawler.fetch.trust import Trust
 from crawler.fleet.shards import Shards
 from crawler.frontier.batches import BatchFiles, in_parts, to_lines
@@ -40,6 +44,9 @@ from crawler.store import local_disk
 from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Io
 from crawler.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from crawler.crawl.handler import OnPage
 
 WRITERS = 8  # files of a flush that are written at the same time to a mount, where each operation has latency
 
@@ -65,8 +72,13 @@ class Worker:
         random: Random | None = None,
         check_cpu: Callable[[], None] = lambda: None,
         trust: Trust | None = None,
+        on_page: OnPage | None = None,
+        cookies: Cookies | None = None,
     ) -> None:
-        """`io` makes calls that block, `run` those for many files; `network` sends requests."""
+        """`io` makes calls that block, `run` those for many files; `network` sends requests, with these `cookies`.
+
+        `on_page` takes pages.
+        """
         random = random or Random()
         live = LiveSettings(settings)
         self.settings, self.clock, self.scoreboard, self._row = live, clock, scoreboard, row
@@ -80,13 +92,39 @@ class Worker:
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
         self.schedule = Schedule(live, clock)
-        self.flush = Flush(store, self.frontier, self.seeds, self.counters, clock, io, run, self.schedule)
+        self.jars = Jars(
+            store,
+            cookies or Cookies(),
+            self.frontier,
+            self.pauses,
+            self.shards,
+            live,
+            scoreboard,
+            row,
+            clock,
+        )
+        note = partial(self._note_reading, reader=HANDLER)
+        self.handling = Handling(on_page, self.counters, note) if on_page else None
+        self.archive = Archive(store.files, settings, clock, random) if settings.warc else None
+        self.flush = Flush(
+            store,
+            self.frontier,
+            self.seeds,
+            self.jars,
+            self.counters,
+            clock,
+            io,
+            run,
+            self.handling,
+            self.archive,
+            self.schedule,
+        )
         self.revisits = Revisits(store, self.frontier, self.flush, self.schedule, self.pauses, clock)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
         address_pace = AddressPace(live, clock)
-        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace)
+        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace, self.jars, self.archive)
         self.robots_cache = RobotsCache(
             store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
         )
@@ -96,6 +134,7 @@ class Worker:
             self.seeds,
             self.requests,
             self.robots_cache,
+            self.jars,
             self.flush,
             self.revisits,
             self.pauses,
@@ -128,6 +167,7 @@ class Worker:
             clock,
             io,
             check_cpu,
+            self.archive,
         )
         self.heartbeat = HeartbeatThread(self.upkeep, self.shards, self.ending, clock)
 
@@ -142,13 +182,15 @@ class Worker:
         finally:
             self.ending.closed = True
             self.in_flight.stop()
+            if self.handling:
+                self.handling.stop()
         await self.heartbeat.wait(self.settings.now.dead_after)
         if self.ending.outcome != MARKED_DEAD:
             await self.upkeep.leave()
 
-    def _note_reading(self, task: Task | None, is_large: bool, size: int = 0) -> None:
+    def _note_reading(self, task: Task | None, reader: int, size: int = 0) -> None:
         line = to_lines([task], self.clock) if task else b""
-        self.scoreboard.set_reading(self._row, is_large, line, size)
+        self.scoreboard.set_reading(self._row, reader, line, size)
 
 
 class WriterThreads:
@@ -187,6 +229,7 @@ def run_worker(
     machine: str,
     check_cpu: Callable[[], None],
     trust: Trust,
+    on_page: OnPage | None = None,
 ) -> str:
     """Run a worker to its end in this process, and return its outcome."""
     from crawler.fetch.fetcher import Fetcher
@@ -200,7 +243,10 @@ def run_worker(
 
     async def run() -> Worker:
         keep_ticking(scoreboard, row)
-        fetcher = Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept))
+        # Of a host that gets secrets of the operator's, nothing goes to the store: it may be as good as a password.
+        is_stored = lru_cache(4096)(lambda host: not trust.is_secret(host))
+        cookies = Cookies(trust.own_cookies, store.files.me, is_stored)
+        fetcher = Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept), cookies)
         worker = Worker(
             store,
             settings,
@@ -212,6 +258,8 @@ def run_worker(
             threads.run,
             check_cpu=check_cpu,
             trust=trust,
+            on_page=on_page,
+            cookies=cookies,
         )
         try:
             await worker.run()

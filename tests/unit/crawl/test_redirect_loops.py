@@ -10,19 +10,18 @@ from random import Random
 from typing import Any
 
 import pytest
-from lab.frontiers import add, frontier_with
+from lab.frontiers import add, frontier_with, shard_of_url
 from lab.workers import Setup, page
 
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
-from crawler.web import urls
 from crawler.web.page import Fetched
 
 GIVEN: dict[str, Any] = {"shards": 2, "durable": False, "robots": False, "delay": 0.0, "scope": "any"}
 SETTINGS = Settings(**GIVEN)
-HOSTS = [next(host for host in map("h{}.example".format, range(99)) if urls.shard(f"http://{host}/", 2) == shard)
+HOSTS = [next(host for host in map("h{}.example".format, range(99)) if shard_of_url(f"http://{host}/", 2) == shard)
          for shard in (0, 1)]  # fmt: skip
 
 

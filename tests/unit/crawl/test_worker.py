@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from lab.frontiers import add, frontier_of, frontier_with, on_disk
@@ -170,9 +171,9 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     def seen(descriptor: int) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
 
-    def note_write(self: Files, place: int, name: str, data: bytes, later: bool = False) -> None:
+    def note_write(self: Files, place: int, name: str, *more: Any, **how: Any) -> None:
         written.update({seen(place) / name, seen(place)})
-        write_new(self, place, name, data, later)
+        write_new(self, place, name, *more, **how)
 
     def note_rename(draft: Draft, place: int) -> None:
         folder = seen(place)
@@ -196,8 +197,9 @@ def test_a_record_gets_its_name_after_all_that_it_stands_for_is_on_the_disk(
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Files, "_write_new", note_write)
     monkeypatch.setattr(Draft, "rename", note_rename)
+    mine.cookies.keep(urlsplit(A), "s=1")
     mine.keep(A, 0, B, C, text="text")
-    assert order[0] == "htmls" and set(order[1:-1]) == {"frontier"} and order[-1] == "links"
+    assert order[:2] == ["cookies", "htmls"] and set(order[2:-1]) == {"frontier"} and order[-1] == "links"
     assert lost == [set()]
     assert on_disk(root).keys() == {B, C} and mine.store.text(A) == "text"
 

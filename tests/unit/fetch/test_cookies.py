@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import stat
 import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from lab.hostile import Server, serving, whole
 from lab.world import crawler
 
 from crawler.fetch import cookies
-from crawler.fetch.cookies import Cookies
+from crawler.fetch.cookies import Cookie, Cookies, OwnCookie
 from crawler.fetch.fetcher import FetchOptions
 from crawler.fetch.request import fold
 
@@ -131,7 +133,7 @@ def test_number_size_and_hosts_are_bounded() -> None:
     assert sent(HOME, "s=1; Path=/" + "x" * 5000) == "s=1", "an attribute that is too long does not count"
     for number in range(cookies.MAX_HOSTS + 10):
         kept.keep(urlsplit(f"http://h{number}.example/"), "s=1")
-    assert len(kept._hosts) == cookies.MAX_HOSTS
+    assert len(kept._jars) == cookies.MAX_HOSTS
     assert kept.header(urlsplit("http://h0.example/")) == kept.header(urlsplit(HOME)) == ()
 
 
@@ -143,6 +145,152 @@ def test_no_attribute_and_no_value_can_smuggle_a_header_line(values: list[str]) 
     for line in kept.header(urlsplit(HOME)):
         assert not set(line) & set(map(chr, [*range(32), 127])) - {"\t"}
         line.encode("latin-1")
+
+
+# What the operator gives
+
+
+OWN = [
+    OwnCookie("a.example", True, Cookie("id", "id=own", "/", False, math.inf)),
+    OwnCookie("b.example", False, Cookie("only", "only=own", "/dir", True, math.inf)),
+    OwnCookie("c.example", True, Cookie("old", "old=own", "/", False, 1.0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("url", "pairs"),
+    [
+        ("http://a.example/", "id=own"),
+        ("https://www.a.example:8443/x", "id=own"),
+        ("http://xa.example/", ""),
+        ("http://example/", ""),
+        ("https://b.example/dir/x", "only=own"),
+        ("https://b.example/", ""),
+        ("http://b.example/dir/x", ""),
+        ("https://www.b.example/dir/x", ""),
+        ("http://c.example/", ""),
+    ],
+)
+def test_the_operators_cookies_go_to_the_hosts_and_paths_that_they_are_for(url: str, pairs: str) -> None:
+    assert "".join(Cookies(OWN).header(urlsplit(url))).removeprefix("Cookie: ") == pairs
+
+
+def test_what_a_host_sets_replaces_the_operators_cookie_there_and_what_it_removes_is_sent_again() -> None:
+    kept, here, there = Cookies(OWN), urlsplit("http://a.example/"), urlsplit("http://www.a.example/")
+    kept.keep(here, "id=new\nmore=1")
+    assert kept.header(here) == ("Cookie: id=new; more=1",)
+    assert kept.header(there) == ("Cookie: id=own",)
+    kept.keep(here, "id=; Max-Age=0")
+    assert kept.header(here) == ("Cookie: id=own; more=1",)
+
+
+# What goes to the store, and comes from it
+
+
+def shared(me: str = "a") -> Cookies:
+    return Cookies((), me, lambda host: host != "secret.example")
+
+
+def taken(kept: Cookies, everything: bool = False) -> dict[str, str]:
+    """What is to be stored now, and that it was."""
+    found = {host: "; ".join(one.pair for one in some) for host, some in kept.take(everything).items()}
+    kept.stored()
+    return found
+
+
+def test_new_cookies_are_stored_at_once_the_same_again_never_and_other_values_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(cookies, "time", lambda: now[0])
+    kept, home = shared(), urlsplit("http://a.example/")
+    kept.keep(home, "s=1; Max-Age=100")
+    assert (kept.count_due(), taken(kept)) == (1, {"a.example": "s=1"})
+    kept.keep(home, "s=1; Max-Age=101")
+    assert (kept.count_due(), taken(kept), taken(kept, everything=True)) == (0, {}, {})
+    now[0] += 60
+    kept.keep(home, "s=1; Max-Age=100")
+    assert taken(kept) == {"a.example": "s=1"}, "the end that was stored has come nearer"
+    writes = 0
+    for number in range(600):
+        now[0] += 1
+        kept.keep(home, f"s={number}")
+        writes += len(taken(kept))
+    assert 10 < writes < 20
+    kept.keep(home, "s=last")
+    assert (taken(kept), taken(kept, everything=True)) == ({}, {"a.example": "s=last"})
+    kept.keep(home, "s=other\nt=1")
+    assert taken(kept) == {"a.example": "s=other; t=1"}, "a new name does not wait"
+    kept.keep(home, "t=; Max-Age=0")
+    assert taken(kept) == {"a.example": "s=other; "}, "nor does one that is gone"
+
+
+def test_cookies_of_a_host_that_gets_secrets_are_never_stored_nor_read() -> None:
+    kept = shared()
+    kept.keep(urlsplit("https://secret.example/"), "s=1")
+    assert taken(kept, everything=True) == {}
+    kept.expect("secret.example")
+    assert not kept.is_away("secret.example")
+
+
+def test_what_could_not_be_stored_is_stored_again() -> None:
+    kept = shared()
+    kept.keep(urlsplit("http://a.example/"), "s=1")
+    assert kept.take()
+    kept.stored(is_done=False)
+    assert taken(kept) == {"a.example": "s=1"}
+
+
+def test_of_two_workers_the_last_change_counts_whatever_their_clocks_say_and_sessions_are_not_mixed() -> None:
+    one, two, home = shared("a"), shared("b"), urlsplit("http://a.example/")
+    one.keep(home, "sid=a\nkey=a")
+    two.keep(home, "sid=b\nkey=b")
+    for mine, other in ((one, two), (two, one)):
+        mine.merge("a.example", list(other._jars["a.example"].cookies.values()))
+    assert one.header(home) == two.header(home) == ("Cookie: sid=b; key=b",)
+    one.keep(home, "sid=later")
+    two.merge("a.example", one.take()["a.example"])
+    assert two.header(home) == ("Cookie: sid=later; key=b",)
+    two.keep(home, "sid=; Max-Age=0")
+    one.merge("a.example", two.take()["a.example"])
+    assert one.header(home) == ("Cookie: key=b",), "what one lost, the other does not bring back"
+
+
+def test_a_host_that_is_forgotten_is_read_again_and_none_is_forgotten_before_it_is_stored() -> None:
+    kept = shared()
+    for number in range(cookies.MAX_HOSTS + 10):
+        kept.keep(urlsplit(f"http://h{number}.example/"), "s=1")
+    assert not kept.is_away("h0.example") and kept.header(urlsplit("http://h0.example/"))
+    assert len(taken(kept)) == cookies.MAX_HOSTS + 10
+    for number in range(20):
+        kept.keep(urlsplit(f"http://x{number}.example/"), "s=1")
+    assert kept.is_away("h1.example") and not kept.header(urlsplit("http://h1.example/"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "own", "expected"),
+    [
+        ("", None, True),
+        ("", "s=1", False),
+        ("s=1", None, False),
+        ("s=0", None, False),
+        ("s=0", "", True),
+        ("s=1; t=2", "", False),
+    ],
+)
+def test_a_request_would_be_another_one_with_cookies_that_came_meanwhile(
+    sent: str, own: str | None, expected: bool
+) -> None:
+    kept, url = shared(), "http://a.example/"
+    kept.keep(urlsplit(url), "s=1")
+    assert kept.has_new(url, frozenset(filter(None, sent.split("; "))), own) == expected
+
+
+def test_a_new_value_from_another_worker_is_worth_a_request() -> None:
+    kept, other, url = shared("a"), shared("b"), "http://a.example/"
+    other.keep(urlsplit(url), "s=2")
+    kept.merge("a.example", other.take()["a.example"])
+    assert kept.has_new(url, frozenset({"s=1"}))
 
 
 # With real servers
@@ -201,7 +349,9 @@ def test_cookies_can_be_off(fetcher: Callable[..., Fetcher]) -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_a_crawl_sends_cookies_back_and_writes_them_nowhere(tmp_path: Path, on: bool) -> None:
+def test_a_crawl_sends_cookies_back_and_writes_them_only_where_nobody_else_can_read_them(
+    tmp_path: Path, on: bool
+) -> None:
     class Shop(Server):
         def answer(self, sock: object, head: str) -> bool:
             page = whole(b"<a href=/1>1</a><a href=/2>2</a>", b"Set-Cookie: id=S3CR3T; Path=/")
@@ -215,6 +365,9 @@ def test_a_crawl_sends_cookies_back_and_writes_them_nowhere(tmp_path: Path, on: 
     server.close()
     assert len(server.heads) == 3
     assert sum("S3CR3T" in head for head in server.heads) == (2 if on else 0)
-    for path in (log, *store.rglob("*")):
-        assert path.is_dir() or b"S3CR3T" not in path.read_bytes(), path
-    assert "S3CR3T" not in printed
+    found = [path for path in (log, *store.rglob("*")) if path.is_file() and b"S3CR3T" in path.read_bytes()]
+    assert [(path.parent.parent.name, stat.S_IMODE(path.stat().st_mode)) for path in found] == [("cookies", 0o600)] * on
+    exported = tmp_path / "pages.jsonl"
+    shown = [crawler(command, str(store)) for command in ("status", "check")]
+    shown += [crawler("explain", str(store), server.url("/1")), crawler("export", str(store), str(exported))]
+    assert "S3CR3T" not in "".join([printed, *shown, exported.read_text()])

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_all
+from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_all, shard_of_url
 from lab.loops import Blocking
 from lab.world import InSmallLots
 
@@ -186,8 +186,8 @@ def test_a_long_lot_becomes_several_batches(root: Path, monkeypatch: pytest.Monk
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=50, unique=True))
 def test_a_host_is_in_one_shard_and_the_urls_of_a_host_in_all(numbers: list[int]) -> None:
     found = [f"{A}{number}" for number in numbers]
-    assert len({urls.shard(url, 64, "host") for url in found}) == 1
-    spread = {url: urls.shard(url, 64, "url") for url in found}
+    assert len({shard_of_url(url, 64, "host") for url in found}) == 1
+    spread = {url: shard_of_url(url, 64, "url") for url in found}
     assert all(urls.shard_of_key(urls.key(url), 64) == shard for url, shard in spread.items())
     if len(numbers) == 50:
         assert len(set(spread.values())) > 10

@@ -598,3 +598,21 @@ def test_a_stale_handle_is_opened_again_from_the_top(tmp_path: Path, monkeypatch
     monkeypatch.setattr(files_module.os, "open", open_stale_once)
     assert files(tmp_path).get("page") == b"fresh"
     assert not failures
+
+
+def test_append_writes_to_the_end_of_a_file_of_our_own_and_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "README").write_text("a store")
+    files = Files(tmp_path, "me")
+    files.append("warcs/a", b"one", 0)
+    files.append("warcs/a", b"two", 3)
+    assert b"".join(files.parts("warcs/a")) == b"onetwo"
+    assert list(files.parts("warcs/none")) == []
+    with pytest.raises(StoreError):
+        files.append("warcs/a", b"again", 0)  # somebody has this name
+    with pytest.raises(StoreError):
+        files.append("warcs/gone", b"more", 3)
+    (tmp_path / "warcs" / "link").symlink_to(tmp_path / "README")
+    with pytest.raises(StoreError):
+        files.append("warcs/link", b"evil", 3)
+    assert (tmp_path / "README").read_text() == "a store"
+    assert (tmp_path / "warcs" / "a").read_bytes() == b"onetwo"

@@ -1,6 +1,7 @@
 // A view for each address; the state of the crawl is requested every two seconds, whichever view it is.
 
 import { get, long, many, number, rate } from "./dom.js";
+import * as orders from "./orders.js";
 import { Overview, WAITING_FOR } from "./overview.js";
 import { Page } from "./page.js";
 import { Failures, Host, Hosts, Settings } from "./tables.js";
@@ -36,6 +37,7 @@ async function look() {
   try {
     last = await get("/api/now", null, AbortSignal.timeout(TIMEOUT));
     tell(last);
+    orders.update(last);
     view.update?.(last);
   } catch (error) {
     complain(error);
@@ -82,6 +84,7 @@ function standing(found) {
   return ["ended", found.pages ? "the crawl is over" : "no machine has run yet"];
 }
 
+orders.begin(look);
 window.addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => document.hidden || look());
 show();

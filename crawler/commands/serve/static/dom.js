@@ -10,7 +10,7 @@ function fill(made, attributes, children) {
       made.setAttribute(name, value === true ? "" : value);
     }
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return made;
 }
 
@@ -25,7 +25,7 @@ export function svg(tag, attributes, ...children) {
 // Put new children into a place; the keyboard stays where it was, if what it was on is there again.
 export function refill(place, ...children) {
   const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  place.replaceChildren(...children.flat());
+  place.replaceChildren(...children.flat(Infinity));
   if (focused === undefined) return;
   for (const candidate of place.querySelectorAll("[data-key]")) {
     if (candidate.dataset.key === focused) candidate.focus({ preventScroll: true });
@@ -69,6 +69,11 @@ export function rate(value) {
   return value >= 100 ? WHOLE.format(Math.round(value)) : value >= 1 ? ONE.format(value) : FINE.format(value);
 }
 
+// The seconds between two requests to a host.
+export function pause(seconds) {
+  return seconds < 10 ? `${FINE.format(seconds)} s` : long(seconds);
+}
+
 export function bytes(value) {
   if (typeof value !== "number") return "–";
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
@@ -99,10 +104,30 @@ export function when(text) {
   return found.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
+// A number that may be concluded from a sample.
+export function about(text, estimated) {
+  return estimated ? el("span", { title: "concluded from a sample" }, `≈ ${text}`) : text;
+}
+
 export async function get(path, query, signal) {
   const tail = query ? `?${new URLSearchParams(query)}` : "";
-  const response = await fetch(path + tail, { signal, headers: { Accept: "application/json" } });
-  const found = await response.json();
+  return read(await fetch(path + tail, { signal, headers: { Accept: "application/json" } }));
+}
+
+let token = null; // that every change needs: only a page of this very address can read it
+
+export async function send(path, form) {
+  token ??= (await get("/api/token")).token;
+  const headers = { Accept: "application/json", "X-Crawler-Token": token };
+  const response = await fetch(path, { method: "POST", headers, body: new URLSearchParams(form) });
+  if (response.status === 403) token = null; // it may be another server by now
+  return read(response);
+}
+
+async function read(response) {
+  const text = await response.text();
+  const isJson = (response.headers.get("Content-Type") || "").startsWith("application/json");
+  const found = isJson ? JSON.parse(text) : { error: text.trim() };
   if (!response.ok) throw new Error(found.error || `HTTP ${response.status}`);
   return found;
 }

@@ -1,7 +1,7 @@
 // The first view: the state and history of the crawl, readable from across a room.
 
 import { Chart } from "./charts.js";
-import { bytes, el, inside, long, many, number, rate, refill, short, when } from "./dom.js";
+import { bytes, el, inside, long, many, number, pause as interval, rate, refill, short, when } from "./dom.js";
 import { bars, button, choices, table } from "./parts.js";
 
 const SPANS = { 600: "10 min", 3600: "1 hour", Infinity: "all" };
@@ -21,12 +21,12 @@ export const WAITING_FOR = {
 const COLUMNS = [
   ["Machine", ""],
   ["State", ""],
-  ["Workers", "number minor"],
+  ["Workers", "number"],
   ["Pages/s", "number"],
   ["Pages", "number"],
-  ["Waiting", "number minor"],
-  ["In flight", "number minor"],
-  ["Shards", "number minor"],
+  ["Waiting", "number"],
+  ["In flight", "number"],
+  ["Shards", "number"],
   ["Seen", "number"],
 ];
 
@@ -107,22 +107,28 @@ function tiles(found) {
   const free = found.free;
   const nearly_full = (free.bytes ?? Infinity) < 1e9 || (free.inodes ?? Infinity) < 10000;
   const inodes = free.inodes === null ? "inodes are not counted" : `${short(free.inodes)} inodes`;
+  const flying = found.workers.reduce((sum, worker) => sum + (worker.state === "alive" ? worker.in_flight : 0), 0);
   return [
-    tile("Pages", short(found.pages), `${bytes(found.bytes)}, ${many(found.redirects, "redirect")}`),
-    tile("Pages per second", rate(found.history.at(-1).rate), left(found), "accent"),
+    tile("Pages", short(found.pages), many(found.redirects, "redirect")),
+    tile("Pages per second", rate(found.history.at(-1).rate), `${many(flying, "request")} in flight`, "accent"),
     tile("Waiting", short(found.waiting), waiting ? `most for ${WAITING_FOR[waiting] || waiting}` : found.waiting ? "known, but not requested yet" : "nothing", "second"),
+    tile("Time remaining", ...left(found)),
     tile("Failed", short(found.failed), `${short(found.excluded)} excluded, ${short(found.unwanted)} unwanted`, "third"),
+    tile("Size", bytes(found.bytes), found.pages ? `${bytes(found.bytes / found.pages)} a page` : "no page yet"),
     tile("Machines", number(count(found.machines, "alive")), silent ? `${workers}, ${silent} silent` : workers, silent ? "warn" : ""),
     tile("Free", free.bytes === null ? "–" : bytes(free.bytes), inodes, nearly_full ? "warn" : ""),
   ];
 }
 
-// How long the waiting URLs would take at this rate; a crawl finds more as it goes.
+// How long the waiting URLs would take at this rate, or those of the slowest host; a crawl finds more as it goes.
 function left(found) {
-  if (found.paused) return "paused";
-  if (!found.waiting) return "nothing is waiting";
+  if (!found.waiting) return ["–", "nothing is waiting"];
+  if (found.paused) return ["–", "paused"];
   const pace = found.history.at(-1).rate;
-  return pace ? `${long(found.waiting / pace)} for the waiting URLs` : "no requests";
+  const slowest = Math.max(...found.slowest.map((about) => about.waiting * about.delay), 0);
+  const all = pace ? found.waiting / pace : 0;
+  if (!all && !slowest) return ["–", "no pages at the moment"];
+  return all > slowest ? [long(all), "for what is waiting, at this rate"] : [long(slowest), "for the slowest host's URLs"];
 }
 
 function row(kind, name, member, workers) {
@@ -161,7 +167,7 @@ function lists(found) {
 }
 
 function pace(about) {
-  const told = about.delay ? [`one every ${about.delay < 10 ? rate(about.delay) : Math.round(about.delay)} s`] : [];
+  const told = about.delay ? [`one every ${interval(about.delay)}`] : [];
   return [...told, ...(about.strain ? ["overloaded"] : [])].join(", ");
 }
 

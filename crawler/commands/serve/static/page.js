@@ -1,6 +1,6 @@
 // One URL: its record and its html, or why there is none.
 
-import { get, el, inside, number, outside, refill, way, when } from "./dom.js";
+import { bytes, get, el, inside, number, outside, refill, way, when } from "./dom.js";
 import { choices } from "./parts.js";
 
 const WORDS = { fetched: when, when, bytes: number };
@@ -27,7 +27,7 @@ export class Page {
 
   show(found) {
     const { record, failure, host } = found;
-    const title = record ? record.title || `A ${found.kind} without a title` : failure ? `No page: ${found.kind}` : found.state;
+    const title = record ? record.title || untitled(found) : failure ? `No page: ${found.kind}` : found.state;
     const hosts = el("a", { href: way("hosts") }, "Hosts");
     const head = card(
       el("p", { class: "crumb" }, hosts, " › ", inside("host", { host }, host), " ›"),
@@ -35,9 +35,15 @@ export class Page {
       el("p", { class: "url" }, outside(found.url)),
       record || failure ? facts(found) : el("p", { class: "why" }, found.why),
     );
-    const parts = record ? [links(found), ...(found.length === null ? [] : [html(found)])] : [];
+    const content = !record ? [] : found.file ? [file(found)] : found.length === null ? [] : [html(found)];
+    const parts = record ? (found.file ? [...content, links(found)] : [links(found), ...content]) : [];
     refill(this.element, head, parts);
   }
+}
+
+function untitled({ kind, url }) {
+  const name = url.split("?")[0].split("/").filter(Boolean).at(-1);
+  return kind === "file" ? name : `A ${kind} without a title`;
 }
 
 function card(...children) {
@@ -45,9 +51,11 @@ function card(...children) {
 }
 
 function facts(found) {
-  const told = Object.entries(found.record || found.failure).filter(([name]) => name !== "url" && name !== "title");
-  const folders = found.record ? (found.length === null ? ["links"] : ["htmls", "links"]) : ["errs"];
-  const files = folders.map((folder) => el("code", {}, `${folder}/${found.host}/${found.key}`));
+  const elsewhere = ["url", "title", ...(found.file ? ["file"] : [])]; // that are shown in their own place
+  const told = Object.entries(found.record || found.failure).filter(([name]) => !elsewhere.includes(name));
+  const folders = found.record ? (found.file || found.length === null ? ["links"] : ["htmls", "links"]) : ["errs"];
+  const names = folders.map((folder) => `${folder}/${found.host}/${found.key}`);
+  const files = [...(found.file ? [found.file.name] : []), ...names].map((name) => el("code", {}, name));
   const rows = [
     ...told.map(([name, value]) => [name, write(name, value)]),
     ...(found.meaning ? [["meaning", found.meaning]] : []),
@@ -76,8 +84,22 @@ function links(found) {
   return card(el("details", { open }, el("summary", {}, title), el("ol", { class: "links" }, items), more));
 }
 
+// What is no text: a picture is shown, other text read, and everything can be saved.
+function file(found) {
+  const { shown, size } = found.file;
+  const kind = String(found.record.type || "of an unknown type");
+  if (size === null || size === undefined) return card(el("h2", {}, "File"), el("p", { class: "wrong" }, "the file is gone from the store"));
+  const src = `/file?${new URLSearchParams({ url: found.url })}`;
+  const save = el("a", { href: src, download: "", class: "button" }, "Download");
+  const note = el("p", { class: "note" }, `${kind}, ${bytes(size)} `);
+  const picture = () => el("img", { src, alt: found.record.title || `the image at ${found.url}`, class: "picture" });
+  const body = shown === "image" ? [picture()] : shown === "text" ? asText(found) : [];
+  return card(el("h2", {}, shown === "image" ? "Image" : shown === "text" ? "Text" : "File"), note, save, body);
+}
+
 // As text, or drawn in a frame in which nothing may run, load or lead away.
 function html(found) {
+  if (!/html/.test(String(found.record.type || "html"))) return card(el("h2", {}, "Text"), asText(found));
   const place = el("div", {});
   const show = (how) => {
     const shown = how === "text" ? asText(found) : drawn(found);
@@ -90,7 +112,7 @@ function html(found) {
 function asText({ text, length }) {
   const cut = text.length < length ? `; the first ${number(text.length)} are shown, and the file has all` : "";
   const note = el("p", { class: "note" }, `${number(length)} characters${cut}`);
-  return [note, el("pre", { tabindex: "0", "aria-label": "The page's html" }, text)];
+  return [note, el("pre", { tabindex: "0", "aria-label": "The page's text" }, text)];
 }
 
 function drawn({ url }) {

@@ -18,12 +18,24 @@ export function head([name, style]) {
   return el("th", { scope: "col", class: style }, name);
 }
 
-// `columns` are pairs of a name and its style, or heads that are made already.
+// `columns` are pairs of a name and its style, or heads that are made already. On a narrow screen each row becomes a
+// block in which every value has the name of its column; the roles tell listeners that it still is a table.
 export function table(columns, rows, nothing) {
   const heads = columns.map((column) => (Array.isArray(column) ? head(column) : column));
+  const names = heads.map((made) => made.dataset.name || made.textContent);
   const none = el("tr", {}, el("td", { colspan: heads.length, class: "nothing" }, nothing));
-  const body = el("tbody", {}, rows.length ? rows : none);
-  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
+  const body = rows.length ? rows : [none];
+  for (const row of body) {
+    row.setAttribute("role", "row");
+    [...row.children].forEach((cell, place) => {
+      cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
+      if (cell.tagName === "TD" && rows.length) cell.dataset.label = names[place];
+    });
+  }
+  for (const made of heads) made.setAttribute("role", "columnheader");
+  const sorts = heads.some((made) => made.querySelector("button")) ? "sorts" : "";
+  const top = el("thead", { role: "rowgroup", class: sorts }, el("tr", { role: "row" }, heads));
+  return el("div", { class: "scroll" }, el("table", { role: "table" }, top, el("tbody", { role: "rowgroup" }, body)));
 }
 
 // A list in which the length of a bar says how many. `rows`: an element, a count, and perhaps a few words more.

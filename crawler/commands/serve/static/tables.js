@@ -1,12 +1,15 @@
 // Views that are tables: hosts, one host's pages and failures, failures by reason, settings.
 
-import { get, bytes, el, inside, many, number, refill, way, when } from "./dom.js";
+import { about, get, bytes, el, inside, many, number, pause, refill, way, when } from "./dom.js";
+import { canOrder, retry } from "./orders.js";
 import { reasons } from "./overview.js";
 import { button, choices, table } from "./parts.js";
 
 const TYPING = 250; // milliseconds without a key before a search begins
 const AGAIN = 5000; // milliseconds until a table is loaded again
 const MOST = 1000; // rows of one table
+const ENOUGH = 50; // rows that a search brings before somebody has to ask for more
+const PARTS = 10; // and requests that it makes before
 
 // What all of them do: load, show, reload, show errors; `query` is what stands in the address.
 class Table {
@@ -16,7 +19,11 @@ class Table {
     this.body = el("div", {});
     this.element = el("section", { class: "card" }, this.body);
     this.load();
-    this.timer = again && setInterval(() => document.hidden || this.load(), AGAIN);
+    this.timer = again && setInterval(() => document.hidden || this.again(), AGAIN);
+  }
+
+  again() {
+    this.load();
   }
 
   end() {
@@ -62,11 +69,8 @@ class Table {
 export class Hosts extends Table {
   constructor(query) {
     super("hosts", query, true);
-    this.element.classList.add("slim");
-    const about = { placeholder: "part of a host's name, or a URL", autocomplete: "off", spellcheck: "false" };
     const on = { input: () => this.type(), keydown: (event) => event.key === "Enter" && this.enter() };
-    this.search = el("input", { type: "search", id: "search", ...about, on });
-    this.search.value = query.search || "";
+    this.search = searchBox("part of a host's name, or a URL", query.search, on);
     this.counted = el("p", { class: "note", role: "status" });
     this.element.prepend(el("h2", {}, "Hosts"), el("label", { for: "search" }, "Search"), this.search, this.counted);
   }
@@ -101,7 +105,8 @@ export class Hosts extends Table {
     if (name === "host") made.append(sign);
     else made.prepend(sign);
     const direction = sorted ? (rising ? "ascending" : "descending") : null;
-    return el("th", { scope: "col", class: name === "host" ? "" : "number", "aria-sort": direction }, made);
+    const about = { scope: "col", class: name === "host" ? "" : "number", "aria-sort": direction, "data-name": title };
+    return el("th", about, made);
   }
 
   show(found) {
@@ -109,35 +114,120 @@ export class Hosts extends Table {
     const waiting = `${number(counted)} of ${number(known)} hosts are counted so far; the others come last`;
     const told = counted < known ? waiting : many(known, "host");
     if (this.counted.textContent !== told) this.counted.textContent = told;
-    const heads = [this.head("host", "Host"), this.head("pages", "Pages"), this.head("failures", "No page")];
+    const names = { host: "Host", pages: "Pages", bytes: "Size", waiting: "Waiting", failed: "Failed", failures: "No page" };
+    const heads = Object.entries(names).map(([name, title]) => this.head(name, title));
+    heads.splice(4, 0, ["Delay", "number"]);
     const nothing = this.query.search ? "no host has this in its name" : "no host has been requested yet";
     refill(this.body, table(heads, found.rows.map(hostRow), nothing), this.pager(found));
   }
 }
 
-function hostRow({ host, pages, failures }) {
+function hostRow({ host, pages, bytes: size, waiting, delay, failed, failures, estimated }) {
   const linked = () => inside("host", { host, what: "failures" }, number(failures), `failures ${host}`);
+  const cells = [
+    number(pages),
+    about(bytes(size), estimated.includes("bytes")),
+    number(waiting),
+    pause(delay),
+    about(number(failed), estimated.includes("failed")),
+    failures ? linked() : "0",
+  ];
   return el(
     "tr",
     {},
     el("th", { scope: "row" }, inside("host", { host }, host, `host ${host}`)),
-    el("td", { class: "number" }, number(pages)),
-    el("td", { class: "number" }, failures ? linked() : "0"),
+    cells.map((cell) => el("td", { class: "number" }, cell)),
   );
+}
+
+function searchBox(placeholder, value, on) {
+  const about = { placeholder, autocomplete: "off", spellcheck: "false", maxlength: "200" };
+  const made = el("input", { type: "search", id: "search", ...about, on });
+  made.value = value || "";
+  return made;
 }
 
 export class Host extends Table {
   constructor(query) {
     super("host", query, true);
     const crumb = el("p", { class: "crumb" }, el("a", { href: way("hosts") }, "Hosts"), " ›");
-    this.element.prepend(crumb, el("h2", { class: "title" }, el("bdi", {}, query.host || "?")));
+    const title = el("h2", { class: "title" }, el("bdi", {}, query.host || "?"));
+    this.facts = el("div", { class: "facts" });
+    this.search = searchBox("words of a URL or a title", query.search, { input: () => this.type() });
+    const label = el("label", { for: "search" }, "Search the URLs and titles of this host");
+    this.element.prepend(crumb, title, this.facts, label, this.search);
+    this.begin();
+  }
+
+  end() {
+    super.end();
+    clearTimeout(this.typed);
+  }
+
+  type() {
+    clearTimeout(this.typed);
+    this.typed = setTimeout(() => this.change({ search: this.search.value.trim(), part: 0 }), TYPING);
+  }
+
+  begin() {
+    this.rows = []; // that a search has found so far
+    this.enough = ENOUGH;
+    this.parts = 0; // requests that it has made
+    delete this.query.after;
+  }
+
+  change(changes) {
+    this.begin();
+    super.change(changes);
+  }
+
+  // What a search has found stays, and is not searched for again and again.
+  again() {
+    if (!this.query.search) this.load();
   }
 
   show(found) {
     const what = this.query.what || "pages";
+    this.tell(found);
     const names = { pages: many(found.pages, "page"), failures: `${number(found.failures)} without a page` };
     const tabs = choices("What is shown", names, what, (name) => this.change({ what: name, part: 0 }));
-    refill(this.body, tabs, what === "pages" ? pages(found.rows) : failures(found.rows), this.pager(found));
+    if (this.query.search) this.rows = [...this.rows, ...found.rows].slice(0, MOST);
+    const rows = this.query.search ? this.rows : found.rows;
+    const nothing = this.query.search ? (found.after ? "none so far" : "none has these words") : undefined;
+    const shown = what === "pages" ? pages(rows, nothing) : failures(rows, nothing);
+    refill(this.body, tabs, shown, this.query.search ? this.further(found) : this.pager(found));
+  }
+
+  // What is known of the host, in a line.
+  tell(found) {
+    const size = about(bytes(found.bytes), found.estimated.includes("bytes"));
+    const failed = about(number(found.failed), found.estimated.includes("failed"));
+    const told = { Size: size, Waiting: number(found.waiting), Delay: pause(found.delay), Failed: failed };
+    const pairs = Object.entries(told).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+    const act = canOrder() ? [retry("Retry this host", found.failed, { host: this.query.host })] : [];
+    refill(this.facts, el("dl", {}, pairs), act);
+  }
+
+  // How far the search is; it goes on by itself for a while.
+  further(found) {
+    const count = this.rows.length;
+    this.parts += 1;
+    const goesOn = found.after && count < this.enough && this.parts < PARTS;
+    const seen = `${number(found.seen)} of ${number(found.total)} records`;
+    const first = goesOn ? `searching: ${number(count)} in ${seen}` : `showing the first ${number(count)}, found in ${seen}`;
+    const told = found.after ? first : `${number(count)} found in all ${number(found.total)} records`;
+    const next = () => {
+      this.query = { ...this.query, after: found.after };
+      this.load();
+    };
+    const restart = () => {
+      this.parts = 0;
+      this.enough = count + ENOUGH;
+      next();
+    };
+    const more = found.after && !goesOn && count < MOST ? [button("Look further", "more", restart)] : [];
+    if (goesOn) setTimeout(() => this.query.search === this.search.value.trim() && next(), 0);
+    return el("div", { class: "pager" }, el("span", { role: "status" }, told), more);
   }
 }
 
@@ -148,12 +238,16 @@ export class Failures extends Table {
     this.reasons = el("div", {});
     this.meaning = el("p", { class: "note" });
     const title = query.reason ? ["No page: ", el("bdi", {}, query.reason)] : "URLs without a page";
-    this.element.prepend(el("h2", { class: "title" }, title), this.meaning);
+    this.act = el("div", { class: "act" });
+    this.element.prepend(el("h2", { class: "title" }, title), this.meaning, this.act);
     this.element = el("div", { class: "beside" }, this.reasons, this.element);
   }
 
   update(found) {
     refill(this.reasons, ...reasons(found));
+    const { reason } = this.query;
+    const count = reason ? found.reasons[reason] : found.failed;
+    refill(this.act, canOrder() ? [retry(reason ? "Retry these" : "Retry failed", count, reason ? { reason } : {})] : []);
   }
 
   show(found) {
@@ -179,7 +273,7 @@ export class Settings extends Table {
   }
 
   show(found) {
-    const heads = [["Setting", ""], ["Value", ""], ["Meaning", "minor"]];
+    const heads = [["Setting", ""], ["Value", ""], ["Meaning", ""]];
     refill(this.body, table(heads, found.rows.map(settingRow), ""));
   }
 }
@@ -192,11 +286,11 @@ function settingRow({ name, value, default: usual, help }) {
     { class: changed ? "changed" : "" },
     el("th", { scope: "row" }, el("code", {}, name)),
     el("td", { class: "value" }, el("code", {}, value), more),
-    el("td", { class: "minor" }, help),
+    el("td", {}, help),
   );
 }
 
-function pages(rows) {
+function pages(rows, nothing = "no page of this host is kept") {
   const made = rows.map((row) =>
     el(
       "tr",
@@ -207,17 +301,20 @@ function pages(rows) {
         inside("page", { url: row.url }, row.title || `${row.kind} without a title`, `page ${row.url}`),
         el("small", {}, el("bdi", {}, row.url)),
       ),
+      el("td", {}, row.type || "–"),
       el("td", { class: "number" }, String(row.status ?? "–")),
-      el("td", { class: "number minor" }, bytes(row.bytes)),
-      el("td", { class: "number minor" }, number(row.links)),
-      el("td", { class: "number minor" }, when(row.fetched)),
+      el("td", { class: "number" }, bytes(row.bytes)),
+      el("td", { class: "number" }, number(row.links)),
+      el("td", { class: "number" }, when(row.fetched)),
     ),
   );
-  const minor = ["Size", "Links", "Fetched"].map((name) => [name, "number minor"]);
-  return table([["Page", ""], ["Status", "number"], ...minor], made, "no page of this host is kept");
+  const rest = ["Size", "Links", "Fetched"].map((name) => [name, "number"]);
+  return table([["Page", ""], ["Type", ""], ["Status", "number"], ...rest], made, nothing);
 }
 
-function failures(rows) {
+// Details are shown if there is one.
+function failures(rows, nothing = "none") {
+  const isTold = rows.some((row) => row.detail);
   const made = rows.map((row) =>
     el(
       "tr",
@@ -225,11 +322,12 @@ function failures(rows) {
       el("th", { scope: "row", class: "page" }, inside("page", { url: row.url }, String(row.url), `page ${row.url}`)),
       el("td", {}, row.kind),
       el("td", { class: "reason" }, inside("failures", { reason: row.reason }, String(row.reason), `reason ${row.url}`)),
-      el("td", { class: "detail minor" }, el("bdi", {}, String(row.detail ?? ""))),
-      el("td", { class: "number minor" }, number(row.attempts)),
-      el("td", { class: "number minor" }, when(row.when)),
+      isTold ? el("td", { class: "detail" }, row.detail ? el("bdi", {}, String(row.detail)) : null) : null,
+      el("td", { class: "number" }, number(row.attempts)),
+      el("td", { class: "number" }, when(row.when)),
     ),
   );
-  const heads = [["URL", ""], ["Kind", ""], ["Reason", ""], ["Detail", "minor"], ["Attempts", "number minor"], ["When", "number minor"]];
-  return table(heads, made, "none");
+  const detail = isTold ? [["Detail", "detail"]] : [];
+  const heads = [["URL", ""], ["Kind", ""], ["Reason", ""], ...detail, ["Attempts", "number"], ["When", "number"]];
+  return table(heads, made, nothing);
 }
