@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.lastmods import Lastmods
 from crawler.crawl.worker.pauses import Pauses
 from crawler.crawl.worker.schedule import Schedule
 from crawler.frontier.frontier import Frontier
@@ -36,6 +37,7 @@ class Revisits:
     ) -> None:
         self._store, self._frontier, self._flush, self._schedule = store, frontier, flush, schedule
         self._pauses, self._clock = pauses, clock
+        self._lastmods = Lastmods(store, frontier, pauses)
 
     async def find(self, task: Task) -> Record | None:
         """Return the record of a page that is to be visited; None if this visit was made, or is not to be made now."""
@@ -70,6 +72,7 @@ class Revisits:
         """Leave a page that is as it was for the flush: only its record is written."""
         found = {name: response.headers.get(header) for name, header in _VALIDATORS if response.headers.get(header)}
         record = visits.unchanged(old, task.visit, self._clock.time()) | found
+        self._lastmods.judge(task.subject, False)
         self._flush.put_revisit(task, record, old, is_same=True)
 
     async def keep(self, task: Task, old: Record, new: Record, html: bytes | None = None, via: str = "") -> None:
@@ -81,6 +84,9 @@ class Revisits:
             text = html.decode("utf-8", "replace")
             new = {"text_sha224": visible_hash(text, is_markup(str(new.get("type")))), **new}
             is_same, is_news = False, new["text_sha224"] != await self._text_of(task, old)
+        if new.get("sitemap"):
+            await self._lastmods.note(old, new)
+        self._lastmods.judge(task.subject, is_news)
         record = visits.replaced(old, new, task.visit, self._clock.time(), is_news)
         self._flush.put_revisit(task, record, old, html, via, is_news, is_same)
 

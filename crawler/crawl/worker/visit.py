@@ -337,7 +337,9 @@ class Visits:
         found = sitemap.read(response.body, response.content_type, task.url, self._read_options.tracking)
         record = build_record(response, None, task.depth, found.links, self._clock.time())
         priorities = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
-        return record | {"capped": found.capped, "sitemap": found.kind} | priorities
+        said = [round(found.modified[link]) if link in found.modified else None for link in found.links]
+        lastmods = {"lastmods": said} if found.modified and self._settings.now.recrawl is not None else {}
+        return record | {"capped": found.capped, "sitemap": found.kind} | priorities | lastmods
 
     async def _redirect(self, task: Task, response: Fetched, old: dict[str, Any] | None = None) -> None:
         """Keep a redirect: a page with one link, at the same depth; a seed's target is a seed too."""

@@ -7,11 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lab.changing import DAY, HOST, HOUR, Keeping, Law
-from lab.frontiers import on_disk
+from lab.changing import DAY, HOST, HOUR, START, Keeping, Law
+from lab.frontiers import add, frontier_of, on_disk
 from lab.workers import making, small_store
 
+from crawler.frontier.task import sitemap_task
 from crawler.store import history
+from crawler.store.records import utc
 
 
 @pytest.fixture
@@ -132,3 +134,36 @@ def test_a_limit_of_pages_does_not_count_visits(keeping: Callable[..., Keeping])
     assert len(mine.web.visits("/")) == 4
     assert len({path for _, path, _ in mine.web.asked}) == 3
     assert len(mine.web.asked) == 12
+
+
+class WithSitemap(Law):
+    """A sitemap that says of each page when it last changed; one that lies says so of all, each time."""
+
+    def __init__(self, laws: dict[str, Law], lies: bool) -> None:
+        super().__init__(validators=False)
+        self.laws, self.lies = laws, lies
+
+    def html(self, path: str, age: float) -> bytes:
+        entries = "".join(self._entry(page, law, age) for page, law in self.laws.items())
+        return f"<urlset>{entries}</urlset>".encode()
+
+    def _entry(self, path: str, law: Law, age: float) -> str:
+        when = utc(START + (age if self.lies else law.version(age) * law.every))
+        return f"<url><loc>{HOST}{path}</loc><lastmod>{when}</lastmod></url>"
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
+    keeping: Callable[..., Keeping], lies: bool
+) -> None:
+    laws = {f"/{number}": Law(every=(40 if lies else 3 + number) * DAY) for number in range(8)} | {"/calm": Law()}
+    mine = keeping(laws | {"/sitemap.xml": WithSitemap(laws, lies)}, recrawl={"sitemap": 12 * HOUR, "*": 10 * DAY})
+    add(frontier_of(mine.root, "seed"), sitemap_task(f"{HOST}/sitemap.xml"))
+    mine.keep_up(60 * DAY, seed="")
+    visits = len(mine.web.visits("/0"))
+    assert len(mine.web.visits("/sitemap.xml")) >= 480, "four times as often as its rule says: it tells of the rest"
+    if lies:
+        assert visits <= 7 and len(mine.web.visits("/calm")) <= 7, "as scheduled"
+    else:
+        assert visits >= 12, "most changes are seen soon after they happen"
+        assert len(mine.web.visits("/calm")) <= 7
