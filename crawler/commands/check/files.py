@@ -17,6 +17,7 @@ from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
 from crawler.store import jars
+from crawler.store.history import HISTORY, VERSION
 from crawler.store.mount import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.segments import FOLDER as WARCS
@@ -47,6 +48,7 @@ def others(scene: Scene) -> Iterator[Problem]:
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]
     yield from _cookies(scene)
+    yield from _history(scene)
     yield from scene.sort("seeds", lambda name: True, "")[1]
     count = scene.settings.shards
     shards = {shard_name(number) for number in range(count)}
@@ -69,6 +71,22 @@ def _cookies(scene: Scene) -> Iterator[Problem]:
                 scene.harmless["cookies that only another user may read"] += 1
             except jars.BadJar as error:
                 yield Problem("cookies", f"{jars.folder_of(host)}/{name}", str(error))
+
+
+def _history(scene: Scene) -> Iterator[Problem]:
+    """Return the problems with older versions: strange names, and records that cannot be read."""
+    hosts, bad = scene.sort(HISTORY, urls.is_host, "a host", (FOLDER,))
+    yield from bad
+    for host in hosts:
+        keys, bad = scene.sort(f"{HISTORY}/{host}", KEY.fullmatch, "a page (a key)", (FOLDER,))
+        yield from bad
+        for key in keys:
+            place = f"{HISTORY}/{host}/{key}"
+            names, bad = scene.sort(place, VERSION.fullmatch, "a version (the time at which it was fetched)")
+            yield from bad
+            for name in names:
+                if name.endswith(".json") and not _facts(scene.get(f"{place}/{name}") or b"{}"):
+                    yield Problem("unexpected", f"{place}/{name}", "not the record of a version")
 
 
 def _shards(scene: Scene, count: int) -> Iterator[Problem]:

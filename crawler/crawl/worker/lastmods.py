@@ -1,8 +1,8 @@
 """The `lastmod` of sitemaps: it brings visits forward, but only at hosts where it has proved right.
 
 A claim is a lastmod that is newer than at the last visit of its sitemap. When a page is visited after a claim, the
-claim was right if the page has changed. A host is believed after MIN_CLAIMS, as long as most of them were right. What is
-known of hosts is this worker's own, and a new worker begins again.
+claim was right if the page has changed. A host is believed after MIN_CLAIMS, as long as most of them were right. What
+is known of hosts is this worker's own, and a new worker begins again.
 """
 
 from __future__ import annotations
