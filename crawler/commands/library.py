@@ -42,7 +42,7 @@ class Crawl:
         self._settings: dict[str, Any] = {}
         flags = _flags()
         for name, value in keywords.items():
-            if name in flags:
+            if name in flags and not (name == "cookies" and isinstance(value, bool)):  # a file, or the setting
                 if value is not None:
                     setattr(self._options, name, _flag_value(flags[name], value))
             else:
