@@ -289,7 +289,9 @@ def test_a_store_that_cannot_be_is_an_error_of_the_store(tmp_path: Path) -> None
 
 
 def test_settings_and_flags_of_the_command_are_keywords(site: World) -> None:
-    result = crawl(site, depth=1, exclude=("/1$",), headers=["X-Key: secret", "From: me@a.example"], cookies=False).run()
+    result = crawl(
+        site, depth=1, exclude=("/1$",), headers=["X-Key: secret", "From: me@a.example"], cookies=False
+    ).run()
     assert result.exit_code == OVER
     settings = result.store.settings()
     assert (settings.depth, settings.exclude, settings.headers) == (1, ("/1$",), ("From: me@a.example",))

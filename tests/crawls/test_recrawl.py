@@ -144,3 +144,24 @@ def test_a_lost_frontier_is_derived_from_the_records(web: Pages, tmp_path: Path)
     crawl(web, root)
     assert set(waiting(root)) == {name for name in before if name.endswith("#revisit-3")}
     assert len(waiting(root)) == 6, "each page once"
+
+
+def test_check_knows_older_versions_and_a_visit_that_was_killed_in_the_middle(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d", "-s", "history=2")
+    web.pages["/1"] = "<p>page one"
+    time.sleep(1.1)
+    crawler("refresh", str(root), "--match", "/1$")
+    crawl(web, root)
+    assert "no problems" in crawler("check", str(root))
+    (html,) = (path for path in (root / "htmls").glob("*/*") if b"page 2" in path.read_bytes())
+    html.write_bytes(b"<p>a newer page 2")  # as a killed visit leaves it: its record is not there yet
+    assert "changed-html" in crawler("check", str(root), code=MISSING)
+    crawler("refresh", str(root), "--match", "/2$")
+    said = crawler("check", str(root))
+    assert "pages whose visit was interrupted, and will be made again (1)" in said and "no problems" in said
+    (version,) = (root / "history").glob("*/*/*.json")
+    version.write_text("nonsense")
+    (version.parent / "notes.txt").touch()
+    said = crawler("check", str(root), code=MISSING)
+    assert "not the record of a version" in said and "notes.txt: not the name of a version" in said

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lab.changing import DAY, HOST, HOUR, START, Keeping, Law
+from lab.changing import DAY, HOST, HOUR, START, ChangingWeb, Keeping, Law
 from lab.frontiers import add, frontier_of, on_disk
 from lab.workers import making, small_store
 
@@ -167,3 +167,38 @@ def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
     else:
         assert visits >= 12, "most changes are seen soon after they happen"
         assert len(mine.web.visits("/calm")) <= 7
+
+
+def freshness(web: ChangingWeb, since: float) -> float:
+    """The share of page-time from a moment on in which the stored version was the live one."""
+    fresh = total = 0.0
+    for path, law in web.laws.items():
+        visits = [*web.visits(path), web.age]
+        for seen, following in pairwise(visits):
+            stale = (law.version(seen) + 1) * law.every if law.every else following
+            start = max(seen, since)
+            fresh += max(min(stale, following) - start, 0.0)
+            total += max(following - start, 0.0)
+    return fresh / total
+
+
+def test_the_adaptive_rule_keeps_more_pages_fresh_with_no_more_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    periods = [0.0] * 8 + [HOUR] * 3 + [4.3 * DAY] * 8 + [31.7 * DAY] * 8
+    laws = {f"/{number}": Law(every=every) for number, every in enumerate(periods)}
+    laws["/"] = Law(links=tuple(laws))
+    found = {}
+    for rule in (3 * DAY, "adaptive 3d"):
+        folder = tmp_path / str(rule)
+        folder.mkdir()
+        with making(Keeping, small_store(folder, monkeypatch)) as make:
+            mine = make(laws, recrawl=rule)
+            mine.keep_up(80 * DAY)
+            requests = sum(age > 30 * DAY for age, *_ in mine.web.asked)
+            found[str(rule).partition(" ")[0]] = freshness(mine.web, 30 * DAY), requests
+    (fixed, fixed_requests), (adaptive, adaptive_requests) = found.values()
+    with capsys.disabled():
+        print(f"\nfresh: fixed {fixed:.3f} ({fixed_requests} requests), adaptive {adaptive:.3f} ({adaptive_requests})")
+    assert adaptive > fixed + 0.05
+    assert adaptive_requests <= 1.1 * fixed_requests
