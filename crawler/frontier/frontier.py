@@ -18,7 +18,7 @@ from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.table import Table
-from crawler.frontier.task import PAGE, Task, shard_of, shard_of_host
+from crawler.frontier.task import PAGE, REVISIT, Task, shard_of, shard_of_host
 from crawler.settings.regions import place, region_of_host
 from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
@@ -104,7 +104,8 @@ class Frontier:
 
     def hand_over(self, tasks: Iterable[Task]) -> None:
         """Queue URLs for their shards, whoever owns them; `flush` writes them there."""
-        self._queue.extend(task for task in tasks if task.attempt or self._is_new(task))
+        # A revisit is handed over once: it need not be remembered.
+        self._queue.extend(task for task in tasks if task.attempt or task.kind == REVISIT or self._is_new(task))
 
     def retry(self, task: Task) -> None:
         """Queue a URL of ours whose failure record was removed, although it was done a moment ago."""

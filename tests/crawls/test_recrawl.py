@@ -165,3 +165,15 @@ def test_check_knows_older_versions_and_a_visit_that_was_killed_in_the_middle(we
     (version.parent / "notes.txt").touch()
     said = crawler("check", str(root), code=MISSING)
     assert "not the record of a version" in said and "notes.txt: not the name of a version" in said
+
+
+def test_at_the_limit_of_pages_visits_go_on(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d", "--max-pages", "3")
+    stored = {found["url"].removeprefix(SITE) for found in Store(root).records()}
+    assert len(stored) == 3
+    web.asked.clear()
+    crawler("refresh", str(root))
+    crawl(web, root)
+    assert sorted(path for path, _ in web.asked if path != "/robots.txt") == sorted(stored)
+    assert json.loads(crawler("status", str(root), "--json"))["pages"] == 3, "visits are no pages"

@@ -382,6 +382,8 @@ class Upkeep:
 
     def _awaits_revisits(self) -> bool:
         """Whether the worker goes on at the limit of pages, because a page is visited again within the hour."""
+        if self._settings.now.recrawl is not None and (not self._polled or self._frontier.unread):
+            return True  # it does not know yet what waits
         if not self._table.revisits:
             return False
         return self.forever or self._table.next_revisit() - self._clock.monotonic() < FAR
