@@ -29,6 +29,7 @@ from crawler.web.text import printable
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "skipped", "revisits", "unchanged", "changed")
 FRESHNESS = ("fresh", "due", "overdue")  # how many pages, as the living workers know
+VISIT_RATES = ("revisits_rate", "unchanged_rate", "changed_rate")  # a second, over about the last minute
 WAITING_FOR = {"in_flight": "in flight", "turn": "request slot"}  # other names are plain words already
 FEW_WORKERS = 8  # that are shown one by one without --verbose
 MAIN_REASONS = 6  # of each kind that are shown
@@ -82,6 +83,7 @@ def tell(
         "ignored_settings": sorted({worker["ignored_settings"] for worker in alive} - {""})
         or ([wrong] if wrong else []),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
+        **{name: round(sum(found.get(name, 0) for found in of_the_living), 2) for name in VISIT_RATES},
         "machines": members.machines,
         "workers": members.workers,
         "shards": settings.shards,
@@ -191,8 +193,9 @@ def _waiting(found: dict[str, Any]) -> str:
 
 def _revisits(found: dict[str, Any]) -> str:
     """Return the line about visits of stored pages, and how many of these are fresh."""
-    told = {name: found[name] for name in ("unchanged", "changed", *FRESHNESS)}
-    return _line("revisits", f"{found['revisits']:,}", listed(told))
+    told = listed({name: found[name] for name in ("unchanged", "changed", *FRESHNESS)})
+    rate = f", {found['revisits_rate']:.1f} a second" if found["revisits_rate"] else ""
+    return _line("revisits", f"{found['revisits']:,}", told + rate)
 
 
 def _line(name: str, value: str, more: str = "") -> str:

@@ -85,6 +85,8 @@ def test_a_refresh_asks_with_a_condition_and_changes_tells_what_it_found(
         "/4": [304],
     }
     assert changes(root, "--since", since) == [("changed", "/1"), ("moved", "/3"), ("new", "/new")]
+    counted = json.loads(crawler("status", str(root), "--json"))
+    assert (counted["revisits"], counted["unchanged"], counted["changed"], counted["pages"]) == (6, 3, 2, 7)
     crawler("refresh", str(root), "--match", "/2$")
     crawl(web, root)
     assert ("gone", "/2") in changes(root, "--since", since)

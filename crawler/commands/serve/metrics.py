@@ -29,6 +29,8 @@ PLAIN = (
     ("fresh", "crawler_fresh_pages", "gauge", "Pages whose next visit is not due yet."),
     ("due", "crawler_due_pages", "gauge", "Pages whose next visit is due."),
     ("overdue", "crawler_overdue_pages", "gauge", "Of these, pages whose next visit is due for more than an hour."),
+    ("revisits_rate", "crawler_revisits_per_second", "gauge", "Such visits a second over about the last minute."),
+    ("unchanged_rate", "crawler_unchanged_per_second", "gauge", "Of these, visits that found the same page."),
     ("waiting", "crawler_waiting", "gauge", "URLs that wait to be requested."),
     ("rate", "crawler_pages_per_second", "gauge", "Pages a second over about the last minute."),
     ("paused", "crawler_paused", "gauge", "Whether an operator has paused the crawl."),

@@ -22,6 +22,7 @@ class Counters:
         self._base = {name: scoreboard.get(row, name) for name in COUNTED}  # of workers that died in this row
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._visit_rates = {name: RecentRate(clock.monotonic()) for name in REVISITS}
         self._rate, self._minutes = RecentRate(clock.monotonic()), Minutes(clock.monotonic())
 
     def __getitem__(self, name: str) -> int:
@@ -48,6 +49,7 @@ class Counters:
             **{name: self._counts[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS)},
             "reasons": dict(self._failures),
             "rate": self._rate.note(pages, now),
+            **{f"{name}_rate": rate.note(self._counts[name], now) for name, rate in self._visit_rates.items()},
             "minutes": self._minutes.note((pages, waiting), now),
         }
 
