@@ -10,10 +10,10 @@ PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test pythons fleet mounts bench fuzz check manual lock dist zipapp clean
+.PHONY: help venv demo test pythons fleet mounts bench fuzz simulate mutants soak check manual lock dist zipapp clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' Makefile
 
 venv: $(READY) ## set up .venv: the package, editable, and what its tests need (again only when pyproject.toml changes)
 	@echo "ready: . $(BIN)/activate"
@@ -43,13 +43,13 @@ test: $(READY) ## run the tests; ARGS="tests/unit/web/test_urls.py -x" goes to p
 
 # pyenv shows one of its Pythons at a time; with their own folders in front all of them are seen.
 PYTHONS ?= 3.11 3.12 3.13 3.14
-UNIT    := tests/shape/test_imports.py tests/unit
+UNIT    := tests/shape/test_imports.py tests/unit tests/simulation/test_determinism.py
 pythons: $(READY) ## the import and unit tests on each of PYTHONS (3.11 to 3.14, unless you name some) that is here
 	@export PATH="$$(printf %s: "$$HOME"/.pyenv/versions/*/bin)$$PATH" UV_PYTHON_DOWNLOADS=never; for python in $(PYTHONS); do \
 		found=$$($(BIN)/uv python find --system $$python 2>/dev/null) || { echo "Python $$python is not here"; continue; }; \
 		echo "Python $$python: $$found" && \
 		$(BIN)/uv venv -q --clear --python "$$found" .pythons/$$python && \
-		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit && \
+		$(BIN)/uv pip install -q --python .pythons/$$python --editable . --group unit --group simulation && \
 		.pythons/$$python/bin/python -m pytest -n 2 $(UNIT) $(ARGS) || exit; done
 
 fleet: $(READY) ## several machines on real mounts, with trouble; ARGS="--mounts sshfs -k faults" goes to pytest
@@ -71,6 +71,20 @@ fuzz: $(READY) ## feed what reads strangers' bytes with bytes; SECONDS=300 for l
 	@mkdir -p .fuzz/corpus
 	@$(BIN)/python tests/fuzz/fuzz.py -max_total_time=$(SECONDS) -timeout=30 -rss_limit_mb=2048 -max_len=70000 \
 		-artifact_prefix=.fuzz/ -print_final_stats=1 .fuzz/corpus
+
+SEEDS ?= 200
+FROM  ?= 0
+SEED  ?=
+simulate: $(READY) ## a simulated fleet with trouble, from numbers: SEEDS=1000 FROM=5000; one again: SEED=17 ARGS="--verbose"
+	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) $(ARGS)
+
+mutants: $(READY) ## break each invariant on purpose, and print how many seeds of the simulation it takes to notice
+	@PYTHONPATH=tests $(BIN)/python -m simulation.mutants $(ARGS)
+
+HOURS ?= 1
+soak: $(READY) ## two machines on an endless web for HOURS=1, with faults; memory, descriptors and files are plotted in .soak/
+	@$(BIN)/python -m pip install -qq --group bench
+	@PYTHONPATH=tests $(BIN)/python tests/bench/soak.py --hours $(HOURS) $(ARGS)
 
 check: $(READY) ## style, types and the order of imports: ruff, mypy --strict, tests/shape/test_imports.py
 	$(BIN)/ruff check .
@@ -100,8 +114,8 @@ zipapp: dist ## build dist/crawler.pyz, one file that runs without an installati
 	@$(BIN)/python deploy/zipapp/build.py dist/*.whl dist/crawler.pyz \
 		--pythons $(PYTHONS) --extras "$(EXTRAS)" --machine $(MACHINE)
 
-clean: ## remove all that these targets made: .venv, demo/, .bench/, caches, builds
-	@rm -rf $(VENV) .pythons demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench
+clean: ## remove all that these targets made: .venv, demo/, .bench/, .soak/, caches, builds
+	@rm -rf $(VENV) .pythons demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench .soak
 	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.

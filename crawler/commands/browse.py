@@ -18,8 +18,8 @@ from crawler.errors import NotThere
 from crawler.frontier.queued import QueuedUrls
 from crawler.store.mount import FILE
 from crawler.store.records import links_of
-from crawler.store.store import Store, find_host, open_store
-from crawler.terminal import BOLD, DIM, RED, YELLOW, paint
+from crawler.store.store import Store, file_of, find_host, open_store
+from crawler.terminal import BOLD, DIM, RED, YELLOW, paint, size
 from crawler.web import urls
 from crawler.web.page import REDIRECTS
 from crawler.web.reasons import kind as kind_of
@@ -93,7 +93,7 @@ def _as_line(found: Facts) -> str:
     if "reason" in found:
         cells, more, colour = ("when", "reason", "", "url"), found.get("detail"), COLOURS[kind_of(str(found["reason"]))]
     elif found.get("sha224"):
-        cells, more, colour = ("fetched", "status", "bytes", "url"), found.get("title"), ""
+        cells, more, colour = ("fetched", "status", "bytes", "url"), found.get("title") or file_of(found), ""
     else:
         cells, more, colour = ("fetched", "status", "bytes", "url"), _instead(found), YELLOW
     when, what, *rest = (printable(str(found.get(cell, "-"))) for cell in cells)
@@ -108,8 +108,10 @@ def _instead(record: Facts) -> str:
 
 def _as_json(found: Facts) -> str:
     """Return a record or failure record for jq: where its files are, and its number of links."""
-    url = found["url"]
+    url, name = found["url"], file_of(found)
     more: Facts = {"links": len(links_of(found))} if "links" in found else {}
+    if name:
+        more["path"] = name
     if "reason" in found:
         more["kind"] = kind_of(str(found["reason"]))
     return json.dumps({**found, **more, "host": urls.host(url), "key": urls.key(url)})
@@ -123,6 +125,8 @@ def print_page(options: Namespace) -> int:
     check_root(options.store, "cat")
     store = open_store(options.store)
     record = _find(store, options.url)
+    if "file" in record and not options.json:
+        return _print_file(store, record)
     html = store.text_bytes(record["url"])
     if options.json:
         print(json.dumps({**record, "html": None if html is None else html.decode("utf-8", "replace")}))
@@ -133,6 +137,22 @@ def print_page(options: Namespace) -> int:
             print(printable(line.expandtabs()))
     else:
         sys.stdout.buffer.write(html)
+    return errors.OVER
+
+
+def _print_file(store: Store, record: Facts) -> int:
+    """Print the bytes of a file, but not on a terminal."""
+    name = file_of(record)
+    pieces = store.files.pieces(name) if name else None
+    if pieces is None:
+        raise NotThere(_why_no_html(store, record))
+    if sys.stdout.isatty():
+        what = f"{record['url']} is a file of type {record.get('type')}, {size(int(record.get('bytes') or 0))}"
+        raise NotThere(
+            printable(f"{what}, which no terminal can show: it is {store.root}/{name}; add `> FILE` to copy it")
+        )
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
     return errors.OVER
 
 
@@ -177,7 +197,7 @@ def _find(store: Store, given: str) -> Facts:
 def find_page(store: Store, given: str) -> Facts:
     """Return the record of a page that has html; NotThere with the reason if it has none."""
     record = _find(store, given)
-    if not record.get("sha224"):
+    if not record.get("sha224") or "file" in record:
         raise NotThere(_why_no_html(store, record))
     return record
 
@@ -186,16 +206,19 @@ def _why_no_html(store: Store, record: Facts) -> str:
     url, target = record["url"], links_of(record)[:1]
     if record.get("status") in REDIRECTS and target:
         return f"{url} is a redirect and has no html; it leads to {target[0]}"
+    if "file" in record and store.content_size(record) is not None:
+        return f"{url} is a file of type {record.get('type')} and has no html; `crawler cat` prints its bytes"
     if "sitemap" in record:
         return f"{url} is a sitemap: only its links are kept, and `crawler links` prints them"
-    return f"the html of {url} is gone from {store.root}; remove its record and rehydrate to request it again"
+    what = "file" if "file" in record else "html"
+    return f"the {what} of {url} is gone from {store.root}; remove its record and rehydrate to request it again"
 
 
 # ---- hosts
 
 
 class HostRow(NamedTuple):
-    """What a host has: pages, failure records of any kind, waiting URLs, the bytes of its files in htmls/."""
+    """What a host has: pages, failure records of any kind, waiting URLs, the bytes of its texts and files."""
 
     pages: int
     failures: int
@@ -228,8 +251,8 @@ def _rows(store: Store) -> Iterator[HostRow]:
     for _ in waiting.read(store.settings().shards):
         pass
     for host in sorted({*_known(store), *waiting.hosts()}):
-        pages, size = store.disk_use(host)
-        yield HostRow(pages, store.count_failures(host), waiting.count(host), size, host)
+        pages, stored = store.disk_use(host)
+        yield HostRow(pages, store.count_failures(host), waiting.count(host), stored, host)
 
 
 def _known(store: Store) -> list[str]:

@@ -29,9 +29,9 @@ from crawler.settings.regions import region_of_shard
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
-from crawler.store.store import Store, open_store, shard_name
+from crawler.store.store import Store, file_of, open_store, shard_name
 from crawler.terminal import many
-from crawler.web import addresses, patterns, urls
+from crawler.web import addresses, kinds, patterns, urls
 from crawler.web.page import GIVEN, PRIORITY, REDIRECTS
 from crawler.web.reasons import look_up
 from crawler.web.robots import Rules, token
@@ -81,7 +81,7 @@ def explain(store: Store, given: str) -> Facts:
         "url": url,
         "changes": _changes(given, url, settings),
         "key": urls.key(url),
-        "paths": {noun: _path(noun, url) for noun in ("htmls", "links", "errs")},
+        "paths": {noun: _path(noun, url) for noun in ("htmls", "links", "errs")} | _file_path(store, url),
         "shard": shard,
         "region": region_of_shard(shard, settings.region_rules),
         "owner": _owner(store.files, settings, owners.get(shard, set())),
@@ -129,6 +129,11 @@ def _changes(given: str, url: str, settings: Settings) -> list[str]:
 
 def _path(noun: str, url: str) -> str:
     return f"{noun}/{urls.host(url)}/{urls.key(url)}"
+
+
+def _file_path(store: Store, url: str) -> Facts:
+    name = file_of(store.record(url) or {})
+    return {"files": name} if name else {}
 
 
 def _fate(store: Store, url: str, shards: Iterable[int]) -> Facts | None:
@@ -271,12 +276,23 @@ def _seeds(store: Store) -> Iterator[str]:
 def _not_followed(store: Store, settings: Settings, url: str) -> Decision | None:
     """Return the rule by which a link is not followed."""
     seeds = _seeds(store) if settings.scope != "any" else ()
-    scope = Scope(settings.scope, seeds, settings.include, settings.exclude, settings.traps)
+    scope = Scope(
+        settings.scope,
+        seeds,
+        settings.include,
+        settings.exclude,
+        settings.traps,
+        content_types=settings.content_types,
+    )
     rule = scope.refuses(url)
     if rule is None:
         return None
     if rule == "scope":
         return rule, f"it is outside the scope `{settings.scope}` of the seeds: {_some(scope.places)}"
+    if rule == "extension":
+        name = kinds.unwanted_extension(url, settings.content_types)
+        wanted = ", ".join(settings.content_types)
+        return rule, f"a file .{name} is of no type that is stored ({wanted}; rule `extension` of the setting `traps`)"
     if rule in TRAPS:
         return rule, f"it looks like a trap: {TRAPS[rule]} (rule `{rule}` of the setting `traps`)"
     return rule, _barred(settings, url, rule)
@@ -322,7 +338,7 @@ def as_text(found: Facts) -> str:
             "url": found["url"],
             "normalized": ", ".join(found["changes"]),
             "key": found["key"],
-            "paths": f"{{htmls,links,errs}}/{host}/{found['key']}",
+            "paths": _say_paths(found, host),
             "shard": f"{shard_name(found['shard'])}, {_say_owner(found['owner'])}",
             "region": found["region"],
             "state": _say_state(found),
@@ -335,6 +351,12 @@ def as_text(found: Facts) -> str:
             "paused": "yes: no requests are sent until `crawler resume`" if found["paused"] else "",
         }
     return "\n".join(f"{name + ':':<12}{printable(line)}" for name, line in lines.items() if line)
+
+
+def _say_paths(found: Facts, host: str) -> str:
+    if "files" in found["paths"]:
+        return f"{found['paths']['files']}, links/{host}/{found['key']}"
+    return f"{{htmls,links,errs}}/{host}/{found['key']}"
 
 
 def _say_owner(owner: Facts) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from crawler.crawl.logs import log
 from crawler.fleet.control import STOP
@@ -19,6 +21,7 @@ from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
 from crawler.store import origin
 from crawler.store.records import assumed_depth, depth_of, to_json, utc
+from crawler.store.store import CONTENT
 from crawler.store.writer import StoreWriter
 from crawler.terminal import many
 
@@ -77,24 +80,31 @@ def _may_be_alive(heartbeat: Heartbeat) -> bool:
 
 
 def complete(store: StoreWriter, settings: Settings, show: rehydrate.Show) -> None:
-    """Request the pages again whose records came with a copy, but not their html; the records go to lost/.
+    """Request the pages again whose records came with a copy, but not their html or file; the records go to lost/.
 
-    A copy without any html was made so on purpose.
+    A copy without any html, or without any file, was made so on purpose.
     """
-    if not store.files.names("htmls"):
+    came = {noun for noun in CONTENT if store.files.names(noun)}
+    if not came:
         return
     lost, outbox, count = f"lost/{utc(time.time())}", Outbox(store.files, settings), 0
     for host in store.hosts():
-        without = set(store.keys("links", host)).difference(store.keys("htmls", host))
+        without = set(store.keys("links", host)).difference(*(store.keys(noun, host) for noun in CONTENT))
         records = ((key, store.read("links", host, key)) for key in sorted(without))
-        pages = ((key, record) for key, record in records if record and record.get("sha224") and record.get("url"))
+        pages = ((key, record) for key, record in records if record and _is_incomplete(record, came))
         for part in in_parts(pages, HANDED_OVER_AT_ONCE):
             outbox.send(Task.named(it["url"], depth_of(it, assumed_depth(settings))) for _, it in part)
             for key, _ in part:
                 store.files.move(f"links/{host}/{key}", f"{lost}/links/{host}/{key}")
             count += len(part)
     if count:
-        show(f"{many(count, 'record')} without html moved to {lost}; their pages are requested again")
+        show(f"{many(count, 'record')} without html or file moved to {lost}; their pages are requested again")
+
+
+def _is_incomplete(record: Mapping[str, Any], came: set[str]) -> bool:
+    """Tell whether the record of a page lacks content of which the copy has some."""
+    is_page = record.get("sha224") and record.get("url")
+    return bool(is_page) and ("files" if "file" in record else "htmls") in came
 
 
 def recount(store: StoreWriter) -> None:

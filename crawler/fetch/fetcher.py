@@ -11,16 +11,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from crawler.fetch.budget import STEPS
 from crawler.fetch.cookies import Cookies
+from crawler.fetch.download import CutShort, Download, Inflater, failure_of, memory_limit
 from crawler.fetch.exchange import Exchange, exchange_of
 from crawler.fetch.request import (
     CODINGS,
-    GZIP,
-    ZLIB,
     FetchOptions,
     Request,
     Response,
@@ -30,11 +30,10 @@ from crawler.fetch.request import (
     read_route,
 )
 from crawler.fetch.resolver import NoAddress, Resolver
+from crawler.web import kinds
 from crawler.web.addresses import BAD_PORTS, DEFAULT_PORTS, METADATA, PRIVATE, PUBLIC, reach_of, reach_of_host
-from crawler.web.page import Failure, Fetched
+from crawler.web.page import Failure, Fetched, Place, type_of
 
-# Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
-MAX_MEMBERS = 32
 _ACCEPT = ("Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "Accept-Encoding: gzip, deflate")
 FIRST_CONTACT_SECONDS = 5.0  # half of a timeout is enough for a host of which nothing is known, but not less than this
 MAX_ADDRESSES = 4  # of a host that are tried
@@ -48,10 +47,6 @@ class _Client(Protocol):
     async def get(self, request: Request) -> Response | Failure: ...
     def close_idle(self) -> None: ...
     def close(self) -> None: ...
-
-
-class _CutShort(Exception):
-    """A compressed body that ends too early."""
 
 
 class _Held:
@@ -96,17 +91,19 @@ class Fetcher:
         first_contact: bool = False,
         admit: Callable[[tuple[str, ...]], object] = lambda addresses: None,
         keep: Callable[[Exchange], object] | None = None,
+        place: Callable[[], Place] | None = None,
     ) -> Fetched | Failure:
         """Send one request and follow no redirect; `content_types` () accepts any, `cut` truncates a longer body.
 
-        On `first_contact` with a host the time to connect and to the first byte is shorter. Before it is sent, `admit`
-        is called with the addresses that it may go to, none behind a proxy; what it raises ends the request. `keep` is
+        With `place`, which makes a new file, a large body is saved there as it comes; an error of that is raised. On
+        `first_contact` with a host the time to connect and to the first byte is shorter. Before it is sent, `admit` is
+        called with the addresses that it may go to, none behind a proxy; what it raises ends the request. `keep` is
         given the exchange as it came, whatever the outcome; then error pages are read whole.
         """
         for line in headers:
             check_header(line)
         types = self.options.content_types if content_types is None else content_types
-        request = self._request(url, headers, private, types, cut, first_contact)
+        request = self._request(url, headers, private, types, cut, first_contact, place)
         if isinstance(request, Request) and not self.options.proxy:
             request = await self._resolved(request)
         if isinstance(request, Failure):
@@ -120,7 +117,10 @@ class Fetcher:
         self._note_used(request, response.address)
         if self._cookies and "set-cookie" in response.headers:
             self._cookies.keep(urlsplit(request.target), response.headers["set-cookie"])
-        return response.outcome or await self._page(request, response)
+        if response.outcome:
+            return response.outcome
+        page = await self._page(request, response)
+        return page if isinstance(page, Failure) else await _if_wanted(request, page)
 
     def _kept(self, request: Request, response: Response, keep: Callable[[Exchange], object]) -> Response:
         """Let a response be kept; its body has its places until both the page and the exchange are gone."""
@@ -131,12 +131,16 @@ class Fetcher:
 
     async def _page(self, request: Request, response: Response) -> Fetched | Failure:
         """Decode a body; few that become large are there at a time, and until they are read and gone."""
+        if response.saved:
+            return Fetched(request.url, response.status, response.headers, saved=response.saved)
         releases = [response.release]
         page = _page(request, response, min(request.limit, STEPS[0][0]))
         if page is None:
             await self._inflating.acquire()
             releases.append(self._inflating.release)
-            page = _page(request, response, request.limit)
+            page = _page(request, response, memory_limit(request, response.headers))
+        if page is None and request.place is not None:
+            page = await asyncio.to_thread(_save, request, response)
         for release in releases:
             if isinstance(page, Fetched):
                 weakref.finalize(page, release)
@@ -188,6 +192,7 @@ class Fetcher:
         content_types: tuple[str, ...],
         cut: int | None,
         first_contact: bool,
+        place: Callable[[], Place] | None,
     ) -> Request | Failure:
         parts = _split(url)
         if parts is None:
@@ -215,6 +220,7 @@ class Fetcher:
             reach=METADATA if self.options.proxy else reach,
             route=route,
             timeouts=self._first_timeouts if first_contact else self._timeouts,
+            place=place,
         )
 
     def _reach(self, private: bool, is_routed: bool) -> int:
@@ -271,8 +277,8 @@ def _page(request: Request, response: Response, limit: int) -> Fetched | Failure
             body = _inflate(body, CODINGS[coding], limit, whole)
             # A body truncated by us is not an error in the next layer.
             whole = whole and len(body) <= limit
-    except (_CutShort, zlib.error) as error:
-        return request.fail("cut-short" if isinstance(error, _CutShort) else "bad-coding", str(error))
+    except (CutShort, zlib.error) as error:
+        return failure_of(request, error)
     if codings and len(body) > limit and not (request.cut and limit == request.limit):
         return None
     if len(body) > request.limit and not request.cut:
@@ -281,24 +287,32 @@ def _page(request: Request, response: Response, limit: int) -> Fetched | Failure
 
 
 def _inflate(data: bytes, window: int, limit: int, whole: bool) -> bytes:
-    """Return the decoded bytes, at most one more than the limit."""
-    if window == ZLIB and not _has_zlib_header(data):
-        window = -ZLIB
-    out = b""
-    for _ in range(MAX_MEMBERS):
-        member = zlib.decompressobj(window)
-        out += member.decompress(data, limit + 1 - len(out))
-        if len(out) > limit or not data:
-            return out
-        if not member.eof:
-            if whole:
-                raise _CutShort("the compressed body has no end")
-            return out
-        data = member.unused_data
-        if window != GZIP or not data.startswith(b"\x1f\x8b"):
-            return out
-    raise zlib.error(f"more than {MAX_MEMBERS} gzip members")
+    """Return the decoded bytes, a little more than the limit at most."""
+    inflater, out = Inflater(window), BytesIO()
+    for piece in inflater.feed(data):
+        out.write(piece)
+        if out.tell() > limit:
+            return out.getvalue()
+    if whole:
+        inflater.check_end()
+    return out.getvalue()
 
 
-def _has_zlib_header(data: bytes) -> bool:
-    return len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
+def _save(request: Request, response: Response) -> Fetched | Failure:
+    """Save a body that is in memory, but larger than that allows after decoding; blocks."""
+    download = Download(request, response.headers)
+    try:
+        download.feed(response.body)
+        return Fetched(request.url, response.status, response.headers, saved=download.finish())
+    except Exception as error:  # noqa: BLE001 - those that are no failure are raised
+        download.discard()
+        return failure_of(request, error)
+
+
+async def _if_wanted(request: Request, page: Fetched) -> Fetched | Failure:
+    """Return a page, unless it came without a type and its first bytes show one that is not wanted."""
+    if type_of(page.headers) or not page.kind or kinds.admits(request.content_types, page.kind):
+        return page
+    if page.saved:
+        await asyncio.to_thread(page.saved.place.discard)
+    return request.fail("wrong-type", page.kind)

@@ -10,11 +10,14 @@ from time import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from crawler.web.page import REDIRECTS, Failure, Fetched
+from crawler.web import kinds
+from crawler.web.page import REDIRECTS, Failure, Fetched, Place, Saved, type_of
 
 MAX_HEADER_LINE = 64 * 1024
 MAX_HEADERS = 300 * 1024
 MAX_CODINGS = 2
+# Each gzip member costs a copy of what follows it, so the time would grow with the square of their number.
+MAX_MEMBERS = 32
 MAX_RETRY_AFTER = 86_400.0
 # An unwanted body is read up to these limits: cheaper for both sides than a new connection.
 DRAIN_BYTES = 16 * 1024
@@ -99,6 +102,7 @@ class Request:
     reach: int  # the most private addresses that it may connect to: see `web.addresses`
     route: tuple[str, int] | None  # where to connect to instead of the host's own addresses
     timeouts: tuple[float, float]  # seconds to connect, and until the first byte
+    place: Callable[[], Place] | None = None  # makes the file for a large body; None: all bodies stay in memory
     addresses: tuple[str, ...] = ()  # of that name, in the order to try them; empty for an address or behind a proxy
     archived: bool = False  # its response is wanted as it came, whatever its outcome: see `exchange`
 
@@ -125,6 +129,7 @@ class Response:
     address: str = ""  # that it came from
     head: tuple[bytes, ...] = ()  # status line and header lines as they came, of a request that is archived
     truncated: str = ""  # why the body is not whole, likewise
+    saved: Saved | None = None  # in place of the body, decoded
 
 
 def check_connect_to(rule: str) -> None:
@@ -216,8 +221,8 @@ def check_headers(request: Request, status: int, headers: Mapping[str, str]) -> 
         return Fetched(request.url, status, headers)
     if not 200 <= status < 300:
         return request.fail(f"http-{status}", "", _retry_after(headers))
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind and request.content_types and kind not in request.content_types:
+    kind = type_of(headers)
+    if kind and not kinds.admits(request.content_types, kind):
         return request.fail("wrong-type", kind)
     codings = codings_of(headers)
     if len(codings) > MAX_CODINGS or not CODINGS.keys() >= set(codings):
@@ -245,7 +250,12 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def codings_of(headers: Mapping[str, str]) -> list[str]:
-    """Return the names in Content-Encoding, in lower case, without `identity`."""
+    """Return the names in Content-Encoding, in lower case, without `identity`.
+
+    A file that is gzip itself is taken as it is, like browsers do: many servers name its own compression twice.
+    """
+    if type_of(headers) in ("application/gzip", "application/x-gzip"):
+        return []
     names = (name.strip().lower() for name in headers.get("content-encoding", "").split(","))
     return [name for name in names if name not in ("", "identity")]
 

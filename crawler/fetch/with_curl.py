@@ -10,6 +10,7 @@ import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from time import monotonic
 from typing import Any
@@ -20,6 +21,7 @@ from crawler.errors import NoDescriptors
 from crawler.fetch.budget import Budget, Places
 from crawler.fetch.certificates import DETAIL, CommonNames
 from crawler.fetch.curl_errors import reason_for
+from crawler.fetch.download import Download, Pump, Savers, failure_of, memory_limit
 from crawler.fetch.exchange import truncated_by
 from crawler.fetch.heads import final_head, pairs, raw_head
 from crawler.fetch.request import (
@@ -63,6 +65,7 @@ class CurlClient:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._stuck = StuckWatch()
         self._common_names = CommonNames()
+        self._savers = Savers()
         # One epoll for all sockets, which the loop watches as one more: it is told once of all that are ready.
         self._epoll = select.epoll()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,7 +80,9 @@ class CurlClient:
         transfer = (
             self._idle.pop()
             if self._idle
-            else _Transfer(self._options, self._budget, self._stuck, self.forget_socket, self._common_names)
+            else _Transfer(
+                self._options, self._budget, self._stuck, self.forget_socket, self._common_names, self._savers
+            )
         )
         transfer.start(request, self._loop.create_future())
         self._multi.add_handle(transfer.curl)
@@ -87,10 +92,41 @@ class CurlClient:
         except BaseException:  # we were cancelled
             self._remove(transfer.curl)
             transfer.places.release()
+            if transfer.pump:
+                transfer.pump.discard()
+                self._savers.release()
             raise
-        result = transfer.result(code, message)
-        self._idle.append(transfer)
-        return result
+        pump, transfer.pump = transfer.pump, None
+        try:
+            result = transfer.result(code, message)
+            self._idle.append(transfer)
+            return await self._saved(pump, request, result) if pump else result
+        except BaseException:
+            self._discard(pump)
+            raise
+        finally:
+            if pump:
+                self._savers.release()
+
+    async def _saved(self, pump: Pump, request: Request, result: Response | Failure) -> Response | Failure:
+        """Return the result with the file that its body is in."""
+        if pump.error is None and (isinstance(result, Failure) or result.outcome):
+            if isinstance(result, Failure) and result.reason == "timeout":
+                pump.download.check_store()
+            self._discard(pump)
+            return result
+        try:
+            saved = await pump.finish()
+        except Exception as error:  # noqa: BLE001 - those that are no failure are raised
+            self._discard(pump)
+            return failure_of(request, error)
+        assert isinstance(result, Response)
+        return replace(result, saved=saved)
+
+    @staticmethod
+    def _discard(pump: Pump | None) -> None:
+        if pump:
+            pump.discard()
 
     def close_idle(self) -> None:
         """Close the connections that no request uses; pending requests go on."""
@@ -112,6 +148,7 @@ class CurlClient:
         self._idle.clear()
         self._epoll.close()
         self._stuck.close()
+        self._savers.close()
 
     def _new_multi(self) -> pycurl.CurlMulti:
         multi = pycurl.CurlMulti()
@@ -213,9 +250,12 @@ class _Transfer:
         stuck: StuckWatch,
         is_new: Callable[[int], None],
         common_names: CommonNames,
+        savers: Savers,
     ) -> None:
         """`is_new` is told the number of each new socket."""
         self.curl = pycurl.Curl()
+        self._savers = savers
+        self.pump: Pump | None = None  # that saves the body
         self._budget, self._stuck, self._is_new, self._common_names = budget, stuck, is_new, common_names
         self._sent: tuple[str, ...] = ()
         self._route: tuple[str, int] | None = None
@@ -255,7 +295,7 @@ class _Transfer:
         self._headers: dict[str, str] = {}
         self._outcome: Fetched | Failure | None = None
         self._body = BytesIO()  # getvalue() makes no copy
-        self._size = 0
+        self._size, self._memory = 0, 1 << 62  # bytes, and how many of them may be in memory
         self.places = Places(self._budget)
         self._drain_until = 0.0
         self._private = ""
@@ -365,6 +405,8 @@ class _Transfer:
             self._status, self._headers = status, fold(pairs(lines))
             self._outcome = check_headers(self.request, status, self._headers)
             self._drain_until = monotonic() + DRAIN_SECONDS
+            if self.request.place is not None:
+                self._memory = memory_limit(self.request, self._headers)
 
     def _on_connected(self, *_addresses: object) -> int:
         """Check the certificate of a new connection, before anything is sent."""
@@ -392,11 +434,27 @@ class _Transfer:
         if self._outcome and not self.request.archived:
             self._size = size
             return None if size <= DRAIN_BYTES and monotonic() < self._drain_until else _STOP
+        if size > self._memory:
+            return self._save(chunk, size)
         if not self.places.grow(size, self._go_on):
             return int(pycurl.WRITEFUNC_PAUSE)  # libcurl gives us the same piece again
         self._size = size
         self._body.write(chunk)
         return None if size <= self.request.limit else _STOP
+
+    def _save(self, chunk: bytes, size: int) -> int | None:
+        """Take a piece of a body that is too large for memory: it goes to a file, at the speed of the store."""
+        if self.pump is None:
+            if not self._savers.take(self._go_on):
+                return int(pycurl.WRITEFUNC_PAUSE)
+            self.pump = Pump(Download(self.request, self._headers), self._savers, self._go_on)
+            self.pump.push(self._body.getvalue())
+            self._body = BytesIO()
+            self.places.release()
+        if self.pump.error is None and not self.pump.push(chunk):
+            return int(pycurl.WRITEFUNC_PAUSE)
+        self._size = size
+        return None if self.pump.error is None and size <= self.request.limit else _STOP
 
     def _go_on(self) -> None:
         """Let libcurl go on with a body that waited for memory."""

@@ -8,6 +8,7 @@ import http.client
 import re
 import socket
 import ssl
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +28,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 from crawler.errors import NoDescriptors
 from crawler.fetch.budget import STEPS
 from crawler.fetch.deadlines import Deadlines, Flight
+from crawler.fetch.download import MAX_FILES, CutShort, Download, TooBig, failure_of, memory_limit
 from crawler.fetch.exchange import truncated_by
 from crawler.fetch.request import (
     DRAIN_BYTES,
@@ -41,7 +43,7 @@ from crawler.fetch.request import (
     wants_body,
 )
 from crawler.web.addresses import METADATA, PRIVATE, PUBLIC, reach_of
-from crawler.web.page import Failure
+from crawler.web.page import Failure, Saved
 
 _BLOCK = 64 * 1024
 _FOREIGN = (
@@ -128,6 +130,7 @@ class RequestsClient:
         self._options = options
         self._pool = ThreadPoolExecutor(options.concurrency, thread_name_prefix="request")
         self._large = [(size, Semaphore(places)) for size, places in STEPS]
+        self._files = [(0, Semaphore(MAX_FILES))]
         self._deadlines = Deadlines(options.timeout)
         self._proxies = {"http": options.proxy, "https": options.proxy} if options.proxy else {}
         # By reach, so that a connection to a private address is never used by a request that may not make it.
@@ -185,8 +188,14 @@ class RequestsClient:
         if request.archived:
             return self._read_archived(request, raw, Response(raw.status, headers, outcome, address=address))
         places = _Places(self._large)
+        memory = memory_limit(request, headers)
         try:
-            body, whole = _body(raw, request.limit, places)
+            body, whole = _body(raw, memory, places)
+            if not whole and memory < request.limit:
+                places.release()
+                return Response(raw.status, headers, address=address, saved=self._save(request, headers, raw, body))
+        except (TooBig, CutShort, zlib.error) as error:
+            return failure_of(request, error)
         except BaseException:
             places.release()
             raise
@@ -224,6 +233,27 @@ class RequestsClient:
             head=_head(raw),
             truncated=truncated_by(reason) if reason else "",
         )
+
+    def _save(self, request: Request, headers: dict[str, str], raw: urllib3.HTTPResponse, body: bytes) -> Saved:
+        """Save a body that is too large for memory, of which this is the beginning."""
+        place, download = _Places(self._files), Download(request, headers)
+        place.grow(1)
+        size = 0
+        try:
+            while body:
+                size += len(body)
+                if size > request.limit:
+                    raise TooBig(f"more than {request.limit} bytes")
+                download.feed(body)
+                body = raw.read(_BLOCK, decode_content=False)
+            raw.release_conn()
+            return download.finish()
+        except BaseException:
+            download.discard()
+            download.check_store()
+            raise
+        finally:
+            place.release()
 
 
 class _Places:

@@ -91,10 +91,10 @@ def sweep(files: Files) -> None:
     if not old:
         return
     busy = {found.get("machine") for found in read_counters(files) if found["heartbeat"].mark != END}
-    for name in old:
+    for name in sorted(old):
         if name.partition(".")[0] not in busy:
             files.drop(f"workers/{name}")
-    for id in dead - busy:
+    for id in sorted(dead - busy):
         LocalLock.remove(id)
 
 
@@ -106,7 +106,7 @@ def stop(store: Store, show: Show, clock: Clock = SYSTEM) -> bool:
     members = look(store.files, settings)
     told = [machine for machine in members.machines if machine["state"] != ENDED]
     # A machine whose workers were all marked dead while it hung may resume: it is told, but not waited for.
-    for id in {machine["id"] for machine in told} | set(announced(store.files)):
+    for id in sorted({machine["id"] for machine in told}.union(announced(store.files))):
         _tell(store.files, id)
     if not told:
         show(f"no machine is running on {store.root}; there is nothing to stop")

@@ -98,7 +98,7 @@ class Watch:
         Time in which we could not look (the mount hung) counts as two heartbeats at most: the others may have hung too.
         """
         last = newest(found)
-        for id in self.seen.keys() | last.keys():
+        for id in sorted(self.seen.keys() | last.keys()):  # sorted: what follows must not hang on hashes
             seen = self.seen.get(id)
             if seen is None or (id in last and seen.heartbeat != last[id]):
                 self.seen[id] = Seen(last[id], 0.0, now)

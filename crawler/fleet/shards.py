@@ -186,7 +186,7 @@ class Shards:
 
     def _mark_the_dead(self, owners: dict[int, set[str]]) -> None:
         """Mark dead workers before shares are counted."""
-        for id in self._alive().union(*owners.values()):
+        for id in sorted(self._alive().union(*owners.values())):
             self._is_dead(id)
 
     def _is_dead(self, id: str) -> bool:
@@ -239,7 +239,7 @@ class Shards:
         """Leave a shard with one name: a live worker's before a dead one's or `free`, then the first in order."""
         living = {name for name in names if name != FREE and not self._is_dead(name)}
         keep = min(living or names)
-        for name in names - {keep}:
+        for name in sorted(names - {keep}):
             if name == self.me or name not in living:
                 self.files.drop(f"shards/{shard_name(shard)}@{name}")
                 names.discard(name)

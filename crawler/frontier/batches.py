@@ -125,9 +125,14 @@ class BatchFiles:
         self._count += 1
         return f"{self._prefix}{self._count:06d}.{lines}"
 
-    def is_ours(self, name: str) -> bool:
-        """Tell whether we wrote this batch."""
-        return name.startswith(self._prefix)
+    @property
+    def written(self) -> int:
+        """The number of the last batch that we wrote."""
+        return self._count
+
+    def is_ours(self, name: str, since: int = 0) -> bool:
+        """Tell whether we wrote this batch, and it is newer than our batch of the number `since`."""
+        return name.startswith(self._prefix) and int(name.removeprefix(self._prefix).partition(".")[0]) > since
 
     def drop(self, shard: int, name: str) -> None:
         """Remove a batch."""

@@ -61,7 +61,9 @@ class Frontier:
         self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
         self._queue: list[Task] = []
         self._misrouted: list[tuple[Task, int]] = []  # tasks in our folders that are not for us, and their batch
-        self._unsafe: set[int] = set()  # shards taken over from a dead worker, batches not rewritten yet
+        # Shards taken over from a dead worker, batches not rewritten yet, and our last batch before we had each: the
+        # dead worker may know those that we had handed over to it.
+        self._unsafe: dict[int, int] = {}
         self._taken_over: dict[int, float] = {}
         self._recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over
         self._last_number = 0
@@ -179,7 +181,7 @@ class Frontier:
             self.note_past(part)
         self._coming -= shards
         self.owned.update(shards)
-        self._unsafe.update(inherited)
+        self._unsafe.update(dict.fromkeys(inherited, self._batch_files.written))
         self._taken_over.update((shard, self._clock.monotonic()) for shard in inherited)
         for shard in shards:
             self._batches.setdefault(shard, {})
@@ -325,12 +327,13 @@ class Frontier:
         lines = sum(self.table.left[batch] for batch in group)
         await self._merge(shard, group)
         if not group and not self._unread:
-            self._unsafe.discard(shard)
+            self._unsafe.pop(shard, None)
         return lines
 
     def _of_others(self, shard: int) -> list[int]:
-        """Return the batches in a folder that we have not written ourselves."""
-        return [number for name, number in self._batches[shard].items() if not self._batch_files.is_ours(name)]
+        """Return the batches in a folder that we have not written ourselves since we took it over."""
+        since, is_ours = self._unsafe.get(shard, 0), self._batch_files.is_ours
+        return [number for name, number in self._batches[shard].items() if not is_ours(name, since)]
 
     async def _rewrite_removed(self, shard: int) -> None:
         """Rewrite batches that somebody removed who believed to own this shard: each URL must be in some file."""
@@ -392,7 +395,7 @@ class Frontier:
                 await self._drop_finished(shard)
             for number in self._batches.pop(shard, {}).values():
                 self.table.left.pop(number, None)
-            self._unsafe.discard(shard)
+            self._unsafe.pop(shard, None)
             self._taken_over.pop(shard, None)
 
     async def _sort(self, shards: set[int], lost: set[int]) -> None:

@@ -20,7 +20,7 @@ from crawler.store.kept import REDIRECT
 from crawler.store.records import depth_of, links_of
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
-from crawler.web import patterns, urls
+from crawler.web import kinds, patterns, urls
 from crawler.web.page import GIVEN, PRIORITY
 from crawler.web.traps import TRAPS, trap
 
@@ -37,7 +37,9 @@ class Seeds:
         self.store = store
         self.settings = settings
         self.skipped: Counter[str] = Counter()  # links that a trap's rule removed or changed, waiting URLs now excluded
-        self.scope = Scope(settings.scope, (), settings.include, settings.exclude, settings.traps, clock)
+        self.scope = Scope(
+            settings.scope, (), settings.include, settings.exclude, settings.traps, clock, settings.content_types
+        )
         self.narrow = settings.scope != "any"
         self._known: set[str] = set()
         self._widened = 0  # how often the scope has changed: part of the cache's key
@@ -89,9 +91,10 @@ class Seeds:
             named = filter(urls.is_safe, links_of(record))
             return list(self._sitemaps(named, visited.host, depth, visited.level + (kind is not None), via))
         wanted = depth == 0  # a seed's redirect, or listed in a sitemap that the user gave: seeds too
+        despite = () if not wanted else ("scope",) if visited.level else ("scope", "extension")
         tasks = []
         for link, priority in zip(links_of(record), _priorities(record), strict=False):
-            followed, traps, given = self._judge_once(link, wanted, self._widened)
+            followed, traps, given = self._judge_once(link, despite, self._widened)
             for rule in traps:
                 self._count(rule)
             if followed is not None:
@@ -120,10 +123,13 @@ class Seeds:
         home = urls.domain(host) or host
         for link in links if level <= SITEMAP_LEVELS else ():
             near = urls.host(link) == host or urls.domain(urls.host(link)) == home
-            if self.scope.refuses(link, despite=("scope", "include") if near else ()) is None:
+            despite = ("scope", "include", "extension") if near else ("extension",)
+            if self.scope.refuses(link, despite) is None:
                 yield sitemap_task(link, level, depth, via)
 
-    def _judge(self, link: str, wanted: bool, _widened: int) -> tuple[str | None, tuple[str, ...], int | None]:
+    def _judge(
+        self, link: str, despite: tuple[str, ...], _widened: int
+    ) -> tuple[str | None, tuple[str, ...], int | None]:
         """Return a link as it is handed over, or None if it is not followed, and the traps' rules that were applied.
 
         Also the priority that the operator gave it. People edit records, so check `is_safe`.
@@ -131,7 +137,7 @@ class Seeds:
         if not urls.is_safe(link):
             return None, (), None
         plain = urls.without_session(link) if "session" in self.settings.traps else link
-        rule = self.scope.refuses(plain, despite=("scope",) if wanted else ())
+        rule = self.scope.refuses(plain, despite)
         traps = (("session",) if plain != link else ()) + ((rule,) if rule in TRAPS else ())
         return (plain if rule is None else None), traps, given_priority(self.settings, plain)
 
@@ -187,12 +193,14 @@ class Scope:
         exclude: Iterable[str] = (),
         traps: Iterable[str] = (),
         clock: Clock = SYSTEM,
+        content_types: tuple[str, ...] = (),
     ) -> None:
         """Take normalized seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
         self._places = KINDS[kind]
         self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
         self.go_by(include, exclude)
         self._traps = frozenset(traps)
+        self._content_types = content_types
         self._clock, self._year, self._year_until = clock, 0, 0.0
         for seed in seeds:
             self.add(seed)
@@ -215,12 +223,17 @@ class Scope:
     def refuses(self, url: str, despite: Collection[str] = ()) -> str | None:
         """Return the rule that excludes a normalized URL: "scope", "include", "exclude", a trap's name, or None.
 
-        The rules named in `despite` ("scope", "include") are not applied.
+        The rules named in `despite` ("scope", "include", "extension") are not applied.
         """
         if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
             return "scope"
         rule = self.bars(url, despite)
-        return trap(url, self._traps, self._this_year()) if rule is None and self._traps else rule
+        if rule is not None or not self._traps:
+            return rule
+        is_judged = "extension" in self._traps and "extension" not in despite
+        if is_judged and kinds.unwanted_extension(url, self._content_types):
+            return "extension"
+        return trap(url, self._traps, self._this_year())
 
     def bars(self, url: str, despite: Collection[str] = ()) -> str | None:
         """Return which of the user's patterns exclude a normalized URL: "include", "exclude", or None."""

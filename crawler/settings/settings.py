@@ -53,6 +53,12 @@ def setting(default: Any, check: Check, help: str, live: bool = False) -> Any:
     return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
 
 
+FOLLOW_HELP = (
+    "kinds of links that are followed; feed: in RSS and Atom, img: images, also without it if they are stored, "
+    "json: URLs among the values of JSON"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The whole configuration of a crawl."""
@@ -103,9 +109,12 @@ class Settings:
         None, optional(duration), "how long each machine runs; null: no limit", live=True
     )
     content_types: tuple[str, ...] = setting(
-        ("text/html", "application/xhtml+xml"), several(mime), "content types that are stored"
+        ("text/html", "application/xhtml+xml"),
+        several(mime),
+        "content types that are stored; also patterns (`image/*`, `*/*`) and words: html, pdf, images (image/*), json, "
+        "feeds (RSS, Atom and other XML), documents (PDF, office files, EPUB), all (`*/*`)",
     )
-    follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), "kinds of links that are followed")
+    follow: tuple[str, ...] = setting(FOLLOWED, several(choice(*LINK_KINDS)), FOLLOW_HELP)
     nofollow: bool = setting(False, yes_no, "do not follow links marked rel=nofollow")
     links_in: str | None = setting(
         None, optional(selector), "CSS selector: only links in the elements that it selects count; null: all links"
@@ -123,7 +132,7 @@ class Settings:
     traps: tuple[str, ...] = setting(
         urls.TRAPS,
         several(choice(*urls.TRAPS)),
-        "rules against crawler traps (endless calendars, repeated paths, session ids ...)",
+        "rules against useless URLs: endless calendars, repeated paths, session ids, extensions of unwanted types ...",
     )
     tracking: tuple[str, ...] = setting(
         urls.TRACKING, several(text), "query parameters that are removed from every URL; `*` matches any characters"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from crawler.web import patterns
+from crawler.web import kinds, patterns
 from crawler.web.addresses import networks
 
 Check = Callable[[Any], Any]
@@ -75,10 +75,8 @@ def line(value: Any) -> str:
 
 
 def mime(value: Any) -> str:
-    """A content type, in lower case."""
-    if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", text(value)):
-        raise ValueError("must be a content type such as text/html")
-    return text(value).lower()
+    """A content type, a pattern of one or a word for some, in lower case."""
+    return kinds.check(text(value))
 
 
 def optional(check: Check) -> Check:

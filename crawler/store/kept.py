@@ -50,11 +50,11 @@ def keep(files: Files, settings: Settings, seeds: set[str]) -> None:
     if files.get(SETTINGS) != text:
         files.put(SETTINGS, text)
     given, kept = {name for name in seeds if not name.startswith(REDIRECT)}, set(_kept_seeds(files))
-    for name in given - kept:
+    for name in sorted(given - kept):
         data = files.get(f"seeds/{name}")
         if data is not None:
             keep_seeds(files, name, data)
-    for name in kept - given:  # of another crawl, whose pages were copied into this one
+    for name in sorted(kept - given):  # of another crawl, whose pages were copied into this one
         files.drop(f"{SEEDS}{name}")
 
 

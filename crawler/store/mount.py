@@ -219,6 +219,23 @@ class Files:
                 self.names(folder_of(name))
         return None
 
+    def pieces(self, name: str, size: int = 1 << 20) -> Iterator[bytes] | None:
+        """Return the bytes of a file a piece at a time, or None if it does not exist: it may not fit into memory."""
+        with self._translated(name):
+            try:
+                descriptor = self.directories.open_file(name)
+            except FileNotFoundError:
+                return None
+        return self._pieces(name, descriptor, size)
+
+    def _pieces(self, name: str, descriptor: int, size: int) -> Iterator[bytes]:
+        with self._translated(name):
+            try:
+                while part := os.read(descriptor, size):
+                    yield part
+            finally:
+                os.close(descriptor)
+
     def _read(self, name: str) -> bytes:
         descriptor = self.directories.open_file(name)
         try:
@@ -423,7 +440,7 @@ class Files:
                 with self._translated("", self._translate_sync):
                     self._disk.sync()
             else:
-                for _ in run(self._sync_folder, folders):
+                for _ in run(self._sync_folder, sorted(folders)):
                     pass
         except StoreError:
             self.failed_syncs += 1
@@ -512,6 +529,10 @@ class Files:
 
     def _new_name(self) -> str:
         return f".{self.me}-{self._token}-{next(self._numbers):x}"
+
+    def temporary_name(self) -> str:
+        """Return a name for a file that is being written, which nobody else uses."""
+        return self._new_name()
 
     @contextmanager
     def _translated(self, name: str, how: Callable[[OSError, str], StoreError] | None = None) -> Iterator[None]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crawler.settings.settings import Settings
-from crawler.web import urls
+from crawler.web import kinds, urls
 from crawler.web.page import Failure, Fetched, Reading
 from crawler.web.text import masked
 
@@ -36,18 +36,21 @@ def build_record(
     page: Fetched, reading: Reading | None, depth: int, links: Iterable[str], when: float, html: bytes | None = None
 ) -> dict[str, Any]:
     """Return the record of a page, with its `html` as it is stored; a redirect has no reading and no html."""
-    came = hashlib.sha224(page.body).hexdigest() if reading else None
-    # Most pages are stored as they came.
-    stored = {} if html is None else {"html_sha224": came if html == page.body else html_hash(html)}
+    came = _hash(page) if reading else None
+    stored: dict[str, Any] = {}
+    if reading and page.is_file:
+        stored["file"] = f"{urls.key(page.url)}.{kinds.extension(page.kind)}"
+    elif html is not None:  # most pages are stored as they came
+        stored["html_sha224"] = came if html == page.body else html_hash(html)
     return {
         "url": page.url,
         "status": page.status,
         "fetched": utc(when),
         "depth": depth,
-        "type": page.content_type.partition(";")[0].strip().lower(),
-        "charset": reading.charset if reading else None,
+        "type": page.kind,
+        "charset": (reading.charset or None) if reading else None,
         "title": reading.title if reading else None,
-        "bytes": len(page.body),
+        "bytes": page.saved.size if page.saved else len(page.body),
         "sha224": came,
         **stored,
         **({"text_sha224": reading.visible} if reading and reading.visible else {}),
@@ -71,6 +74,10 @@ def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
             kept[name] = value
             left -= size
     return kept
+
+
+def _hash(page: Fetched) -> str:
+    return page.saved.sha224 if page.saved else hashlib.sha224(page.body).hexdigest()
 
 
 def html_hash(html: bytes) -> str:

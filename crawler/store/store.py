@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,8 +28,10 @@ MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does n
 REPLACING = (0.01, 0.1, 0.5)  # seconds between looks for a file that was there
 MEASURED = 32  # files of a folder whose size is looked up
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
+CONTENT = ("htmls", "files")  # where a page's content is: text, and everything else
 WHOLE = "whole.0"  # an empty file in each shard's folder, made with it: whoever empties the folder removes it too
-FOLDERS = ("htmls", "links", "errs", "robots", "cookies", "seeds", "frontier", "shards", "workers")
+FILE_NAME = re.compile(r"([0-9a-f]{24})\.[0-9a-z]{1,8}")
+FOLDERS = ("htmls", "files", "links", "errs", "robots", "cookies", "seeds", "frontier", "shards", "workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,11 @@ class Robots:
 
 
 class Texts(Protocol):
-    """Where a page finds its html."""
+    """Where a page finds its html or its file."""
+
+    @property
+    def root(self) -> Path:
+        """The store's folder."""
 
     def text(self, url: str) -> str | None:
         """Return the html of a normalized URL, or None."""
@@ -58,8 +64,14 @@ class Page:
 
     @property
     def html(self) -> str:
-        """Its html; empty if somebody has removed it."""
+        """Its html or other text; empty if it is a file, or somebody has removed it."""
         return self._store.text(self.url) or ""
+
+    @property
+    def file(self) -> Path | None:
+        """Where its content is, byte for byte, if it is no text; None for text."""
+        name = file_of(self.record)
+        return self._store.root / name if name else None
 
     @property
     def text(self) -> str:
@@ -180,6 +192,10 @@ class Store:
         """Return the same as bytes of UTF-8, or None."""
         return self._get(path_of("htmls", url))
 
+    def content_size(self, record: Mapping[str, Any]) -> int | None:
+        """Return the bytes of a page's text or file without reading it, or None."""
+        return self.files.size(file_of(record) or path_of("htmls", str(record.get("url"))))
+
     def text_size(self, url: str) -> int | None:
         """Return the bytes of a page's text without reading it, or None."""
         return self.files.size(path_of("htmls", url))
@@ -187,9 +203,9 @@ class Store:
     # ---- by host and key
 
     def keys(self, folder: str, host: str) -> list[str]:
-        """Return the keys that a host has in `htmls`, `links` or `errs`, sorted, from one listing."""
+        """Return the keys that a host has in `htmls`, `files`, `links` or `errs`, sorted, from one listing."""
         with suppress(Misshapen):  # a link in place of a host's folder: the store's other hosts can be read
-            return sorted(filter(KEY.fullmatch, self.files.names(f"{folder}/{host}")))
+            return sorted(filter(None, map(key_of, self.files.names(f"{folder}/{host}"))))
         return []
 
     def read(self, folder: str, host: str, key: str) -> dict[str, Any] | None:
@@ -209,18 +225,19 @@ class Store:
         return self.files.changed(f"links/{host}/{key}")
 
     def count_pages(self, host: str) -> int:
-        """Return how many pages of a host are stored, from one listing."""
-        return sum(1 for name in self.files.each_name(f"htmls/{host}") if KEY.fullmatch(name))
+        """Return how many pages of a host are stored, from a listing of its texts and one of its files."""
+        return sum(1 for folder in CONTENT for name in self.files.each_name(f"{folder}/{host}") if key_of(name))
 
     def count_failures(self, host: str) -> int:
         """Return how many failure records a host has, from one listing."""
         return len(self.keys("errs", host))
 
     def disk_use(self, host: str) -> tuple[int, int]:
-        """Return how many pages of a host are stored, and the bytes of their files, from one listing."""
+        """Return how many pages of a host are stored, and the bytes of their texts and files, from two listings."""
         sizes: list[int] = []
-        with suppress(Misshapen):
-            sizes = [size for name, size in self.files.sizes(f"htmls/{host}") if KEY.fullmatch(name)]
+        for folder in CONTENT:
+            with suppress(Misshapen):
+                sizes += [size for name, size in self.files.sizes(f"{folder}/{host}") if key_of(name)]
         return len(sizes), sum(sizes)
 
     def page_sizes(self, host: str) -> tuple[int, int]:
@@ -233,18 +250,19 @@ class Store:
 
         Some of them are measured, so that a host of millions takes little longer than others.
         """
-        pages, size = self._measure("htmls", host)
-        return pages, size + self._measure("links", host)[1]
+        texts, size = self._measure("htmls", host)
+        files, more = self._measure("files", host)
+        return texts + files, size + more + self._measure("links", host)[1]
 
     def _measure(self, folder: str, host: str) -> tuple[int, int]:
         """Return how many files a host has in a folder, and about how many bytes: a random sample is measured."""
         count, some = 0, list[str]()
-        for count, key in enumerate(filter(KEY.fullmatch, self.files.each_name(f"{folder}/{host}")), 1):
+        for count, name in enumerate(filter(key_of, self.files.each_name(f"{folder}/{host}")), 1):
             if count <= MEASURED:
-                some.append(key)
+                some.append(name)
             elif (place := randrange(count)) < MEASURED:
-                some[place] = key
-        measured = sum(self._size(f"{folder}/{host}/{key}") for key in some)
+                some[place] = name
+        measured = sum(self._size(f"{folder}/{host}/{name}") for name in some)
         return count, measured * count // max(len(some), 1)
 
     def _size(self, name: str) -> int:
@@ -411,6 +429,25 @@ def find_host(store: Store, given: str) -> str:
         if any(store.files.names(f"{folder}/{host}") for folder in ("links", "errs")):
             return host
     raise NotThere(f"{store.root} has nothing of {host}; `crawler hosts {store.root}` lists its hosts")
+
+
+def key_of(name: str) -> str | None:
+    """Return the key in the name of a page's text, file, record or failure record; None for other names."""
+    if KEY.fullmatch(name):
+        return name
+    found = FILE_NAME.fullmatch(name)
+    return found[1] if found else None
+
+
+def file_of(record: Mapping[str, Any]) -> str | None:
+    """Return the name in the store of the file that a record names; None if its page is text, or the name is not ours.
+
+    People edit records, so the name is checked: it leads nowhere else.
+    """
+    url, leaf = record.get("url"), record.get("file")
+    if not isinstance(leaf, str) or not isinstance(url, str) or not urls.is_safe(url):
+        return None
+    return f"files/{urls.host(url)}/{leaf}" if FILE_NAME.fullmatch(leaf) and key_of(leaf) == urls.key(url) else None
 
 
 def path_of(folder: str, url: str) -> str:

@@ -15,6 +15,7 @@ from crawler.store.mountinfo import read_mounts
 # syncfs(2), and the file systems on which it is enough: on a network mount it does not reach the server's disk.
 SYNC = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 SYNCED_AS_ONE = {"ext3", "ext4", "xfs", "f2fs"}
+STALE = {errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.EBADF, errno.ESHUTDOWN}  # of a descriptor
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LOCAL = SYNCED_AS_ONE | {"ext2", "btrfs", "zfs", "bcachefs", "overlay", "tmpfs"}
 
@@ -72,8 +73,10 @@ class Disk:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code))
             self._check_mount(handle)
-        except OSError:
+        except OSError as error:
             self.is_unsynced = True
+            if error.errno in STALE:
+                self.close()  # it will never work again; all is written anew, after the next one is opened
             raise
 
     def _check_mount(self, handle: int) -> None:

@@ -32,6 +32,7 @@ from crawler.store.store import (
     path_of,
     shard_name,
 )
+from crawler.store.stream import Stream
 from crawler.web import urls
 from crawler.web.page import Failure
 
@@ -42,10 +43,10 @@ NOT_HANDED_OVER = ".new"  # ends the name of a file of seeds until batches hold 
 Item = TypeVar("Item")
 README = """\
 This folder is a web crawl, made and read by `crawler` (and by ls, grep, jq and rsync). htmls/<host>/<key> is a
-page as UTF-8 text, links/<host>/<key> its record as JSON, errs/<host>/<key> why a URL has no page; the key is the
-first 24 hex digits of sha224 of the URL. frontier/ holds the URLs that are still waiting, shards/ and workers/ who
-works on them, robots/ each host's robots.txt, cookies/ what hosts want to have sent back (for nobody else to read),
-seeds/ the URLs that the crawl was given, crawl.yaml its settings.
+page as UTF-8 text, files/<host>/<key>.<ext> one that is no text, byte for byte, links/<host>/<key> its record as JSON,
+errs/<host>/<key> why a URL has no page; the key is the first 24 hex digits of sha224 of the URL. frontier/ holds the
+URLs that are still waiting, shards/ and workers/ who works on them, robots/ each host's robots.txt, cookies/ what hosts
+want to have sent back (for nobody else to read), seeds/ the URLs that the crawl was given, crawl.yaml its settings.
 `crawler status` shows its progress; `crawler run` on any machine that mounts this folder resumes it.
 
 """
@@ -81,6 +82,14 @@ class StoreWriter(Store):
     def put_html(self, url: str, html: str | bytes) -> None:
         """Write a page's text (see `encode`); its record comes after a sync."""
         self.files.put(path_of("htmls", url), encode(html) if isinstance(html, str) else html, later=True)
+
+    def put_file(self, url: str, leaf: str, body: bytes) -> None:
+        """Write the content of a page that is no text; its record comes after a sync."""
+        self.files.put(f"files/{urls.host(url)}/{leaf}", body, later=True)
+
+    def new_file(self, url: str) -> Stream:
+        """Begin a file for the content of a page that is too large for memory."""
+        return Stream(self.files, f"files/{urls.host(url)}")
 
     def put_record(self, url: str, record: bytes) -> None:
         """Write the record that makes a URL done: its html and the hand-over of its links must be on the disk."""

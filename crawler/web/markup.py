@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import turbohtml
 
-from crawler.web import patterns, robots
+from crawler.web import feeds, kinds, other_links, patterns, robots
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Unreadable", "Wants", "decode", "is_markup", "links", "read", "soup"]
 
 MAX_TITLE = 500
+MAX_ADDRESSES = 100_000  # of JSON that are looked at: many may be the same page
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Wants:
     """What to read from a page."""
 
     parser: str = "turbohtml"  # or html5lib, the reference
-    follow: tuple[str, ...] = FOLLOWED  # of page.LINK_KINDS
+    follow: tuple[str, ...] = FOLLOWED  # of page.LINK_KINDS; `feed` and `json`: in pages of these types
     nofollow: bool = False  # True: ignore links marked rel=nofollow
     tracking: frozenset[str] = frozenset(TRACKING)
     token: str = "*"  # our name in robots tags
@@ -70,25 +71,47 @@ class Found:
     links: dict[str, None] = field(default_factory=dict)  # as written, without fragments; in document order
     robots: list[str] = field(default_factory=list)  # the contents of robots tags
     base: str | None = None
+    title: str = ""
+    cut: bool = False  # not all was read
 
 
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
-    """Return a page's text, title, normalized links and robots tags."""
-    text, charset = decode(page.body, page.content_type)
-    has_tags = is_markup(page.content_type)
-    part, cut = bounded(text, wants.parser) if has_tags else ("", False)
-    tree = _PARSERS[wants.parser](part, wants.links_in)
-    found = _walk(tree.elements, wants)
-    links = _normalized(found, page.url, wants)
+    """Return a page's text, title, normalized links and robots tags; of a file only what its headers say."""
+    text, charset = ("", "") if page.is_file else decode(page.body, page.content_type)
+    found = Found(cut=kinds.is_text(page.kind)) if page.is_file else _found(text, page, wants)
+    links = _normalized(found.links, page.url if found.base is None else _base(found.base, page.url), wants)
+    if not wants.links_in:  # they are in none of its elements
+        named = other_links.in_headers(page.headers, wants.follow, wants.nofollow)
+        links |= _normalized(dict.fromkeys(link for link in named if _matches(link, wants)), page.url, wants)
     return Reading(
         text=text,
         charset=charset,
-        title=_title(tree.title),
-        links=tuple(links[: wants.max_links]),
+        title=_title(found.title),
+        links=tuple(islice(links, wants.max_links)),
         robots=tuple(sorted(robots.tags([page.headers.get("x-robots-tag", ""), *found.robots], wants.token))),
-        capped=cut or len(links) > wants.max_links,
-        visible=visible_hash(text, has_tags) if wants.visible else "",
+        capped=found.cut or len(links) > wants.max_links,
+        visible=visible_hash(text, is_markup(page.content_type)) if wants.visible and not page.is_file else "",
     )
+
+
+def _found(text: str, page: Fetched, wants: Wants) -> Found:
+    """Return what a text says, by its type."""
+    kind = page.kind
+    if "feed" in wants.follow and kind.endswith("xml") and "html" not in kind:
+        feed = feeds.read(text, wants.follow, wants.max_links)
+        if feed:
+            links = dict.fromkeys(link for link in feed.links if _matches(link, wants))
+            return Found(links, title=feed.title, cut=feed.capped)
+    if "json" in wants.follow and "json" in kind:
+        named = islice(other_links.in_json(text), MAX_ADDRESSES)
+        return Found(dict.fromkeys(link for link in named if _matches(link, wants)))
+    if not is_markup(page.content_type):
+        return Found()
+    part, cut = bounded(text, wants.parser)
+    tree = _PARSERS[wants.parser](part, wants.links_in, "img" in wants.follow)
+    found = _walk(tree.elements, wants)
+    found.title, found.cut = tree.title, cut
+    return found
 
 
 def links(body: bytes, content_type: str, url: str) -> list[str]:
@@ -125,6 +148,9 @@ def _walk(elements: Iterable[Element], wants: Wants) -> Found:
             link = node.attr("href")
             if link is None:
                 link = node.attr("xlink:href")  # an SVG <a> may still use the old attribute
+        elif tag in ("img", "source"):
+            found.links.update((it, None) for it in _images(tag, node, follow) if _matches(it, wants))
+            continue
         else:
             link = _address(tag, node, follow)
             if tag == "base" and found.base is None:
@@ -145,17 +171,28 @@ def _matches(link: str, wants: Wants) -> bool:
     return len(written) <= MAX_INPUT and any(patterns.compiled(it).search(written) for it in wants.follow_match)
 
 
-def _normalized(found: Found, url: str, wants: Wants) -> list[str]:
+def _base(written: str, url: str) -> str:
+    """Return the base of links: the first <base> with an href, if that is a valid URL."""
+    return normalize(written, url, ()) or url
+
+
+def _normalized(links: dict[str, None], base: str, wants: Wants) -> dict[str, None]:
     """Return each wanted link once, and at most one more than the cap."""
-    # The base of links is the first <base> with an href, if that is a valid URL.
-    base = url if found.base is None else normalize(found.base, url, ()) or url
     normalized: dict[str, None] = {}
-    for link in normalize_links(found.links, base, wants.tracking):
+    for link in normalize_links(links, base, wants.tracking):
         if link is not None:
             normalized[link] = None
             if len(normalized) > wants.max_links:
                 break
-    return list(normalized)
+    return normalized
+
+
+def _images(tag: str, node: Attributes, follow: frozenset[str]) -> Iterator[str]:
+    """Yield the images of an <img>, or of a <source> that stands for one."""
+    if "img" in follow:
+        if tag == "img" and (source := node.attr("src")):
+            yield source.partition("#")[0]
+        yield from other_links.in_srcset(node.attr("srcset") or "")
 
 
 def _address(tag: str, node: Attributes, follow: frozenset[str]) -> str | None:
@@ -164,11 +201,8 @@ def _address(tag: str, node: Attributes, follow: frozenset[str]) -> str | None:
         return _refresh(node) if "refresh" in follow else None
     if tag == "link":
         rel = _relations(node)
-        return node.attr("href") if "stylesheet" not in rel and rel & follow & _RELATIONS else None
+        return node.attr("href") if "stylesheet" not in rel and rel & follow & other_links.RELATIONS else None
     return node.attr("href" if tag == "area" else "src") if tag in follow else None
-
-
-_RELATIONS = {"next", "prev", "alternate", "canonical"}
 
 
 def _refresh(meta: Attributes) -> str | None:
@@ -191,17 +225,16 @@ def _title(text: str) -> str:
 
 _TAGS = ("a", "area", "iframe", "frame", "link", "meta", "base")
 _LINKS = ("a[href]", "a[xlink\\:href]", "area[href]", "iframe[src]", "frame[src]", "link[href]")
+_IMAGES = ("img[src]", "img[srcset]", "source[srcset]")
 _FACTS = ("meta[content]", "base[href]", "title", "template")
-_QUERY = ",".join((*_LINKS, *_FACTS))
 _MAX_TITLES = 20  # that are examined
 
 
 @lru_cache(maxsize=16)
-def _query(links_in: str) -> str:
+def _query(links_in: str, images: bool) -> str:
     """Return the selector of all that is read from a page; links only in elements that `links_in` selects."""
-    if not links_in:
-        return _QUERY
-    within = [f"{link}:is({links_in}, :is({links_in}) *)" for link in _LINKS]
+    links = (*_LINKS, *_IMAGES) if images else _LINKS
+    within = [f"{link}:is({links_in}, :is({links_in}) *)" for link in links] if links_in else links
     return ",".join((*within, *_FACTS))
 
 
@@ -217,8 +250,8 @@ def check_selector(css: str) -> str:
     return css
 
 
-def _turbohtml(text: str, links_in: str) -> Tree:
-    page, query = turbohtml.parse(text), _query(links_in)
+def _turbohtml(text: str, links_in: str, images: bool) -> Tree:
+    page, query = turbohtml.parse(text), _query(links_in, images)
     nodes = page.select(query)
     tags = [node.tag for node in nodes]
     if "template" in tags:  # their content is not part of the page
@@ -249,11 +282,11 @@ def soup(text: str) -> BeautifulSoup:
         raise Unreadable("nested too deeply") from error
 
 
-def _html5lib(text: str, links_in: str) -> Tree:
+def _html5lib(text: str, links_in: str, images: bool) -> Tree:
     page = soup(text)
-    tags = list(page.find_all(_TAGS))
+    tags = list(page.find_all((*_TAGS, "img", "source") if images else _TAGS))
     if links_in:
-        selected = set(map(id, page.select(_query(links_in))))
+        selected = set(map(id, page.select(_query(links_in, images))))
         tags = [tag for tag in tags if id(tag) in selected]
     elements = [(tag.name, _Attributes(tag)) for tag in tags]
     title = next((tag for tag in page.find_all("title", limit=_MAX_TITLES) if not tag.find_parent("svg")), None)

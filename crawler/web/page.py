@@ -4,25 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from crawler.web import kinds
 from crawler.web.text import masked, printable
 
 MAX_DETAIL = 300
 
 
+class Place(Protocol):
+    """A new file of the store that a body is written to a piece at a time; its calls block."""
+
+    def write(self, data: bytes) -> None:
+        """Write more."""
+
+    def finish(self) -> None:
+        """Bring it to the disk; nothing is written after this."""
+
+    def publish(self, leaf: str) -> None:
+        """Give it its name."""
+
+    def discard(self) -> None:
+        """Remove it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the disk has not lost anything since it was begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A body that is in a file already, because it is large: decoded, whole, on the disk, without its name yet."""
+
+    size: int
+    sha224: str
+    head: bytes  # its first bytes
+    place: Place
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Fetched:
-    """A response worth storing: a body, or a redirect (no body, `location` set)."""
+    """A response worth storing: a body in memory or saved, or a redirect (no body, `location` set)."""
 
     url: str
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    saved: Saved | None = None
 
     @property
     def content_type(self) -> str:
         """The Content-Type header as received."""
         return self.headers.get("content-type", "")
+
+    @property
+    def kind(self) -> str:
+        """The content type without parameters, in lower case; by the first bytes if the header says nothing."""
+        return kinds.sniffed(type_of(self.headers), self.saved.head if self.saved else self.body)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is stored byte for byte: it is no text, or too large for one."""
+        return self.saved is not None or not kinds.is_text(self.kind)
 
     @property
     def location(self) -> str | None:
@@ -32,6 +75,11 @@ class Fetched:
             return found and found.encode("latin-1").decode("utf-8")  # as browsers decode raw bytes
         except UnicodeError:
             return found
+
+
+def type_of(headers: Mapping[str, str]) -> str:
+    """Return the content type of headers without its parameters, in lower case; empty if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -70,5 +118,7 @@ class Unreadable(Exception):
 
 PRIORITY = 5  # of a URL, in tenths, where no sitemap says otherwise: the default of the sitemap protocol
 GIVEN = 20  # is added to a priority that the operator gave: unlike a site's own, it counts more than the depth
-LINK_KINDS = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
-FOLLOWED = tuple(kind for kind in LINK_KINDS if kind != "alternate")  # what browsers and search engines follow too
+_IN_MARKUP = ("a", "area", "iframe", "frame", "refresh", "next", "prev", "alternate", "canonical")
+LINK_KINDS = (*_IN_MARKUP, "feed", "img", "json")
+# What browsers and search engines follow too. Images are links where images are kept.
+FOLLOWED = tuple(kind for kind in LINK_KINDS if kind not in ("alternate", "img", "json"))

@@ -31,6 +31,7 @@ REASONS: dict[str, Reason] = {
     "bad-redirect": Reason("failed", False, "a redirect without a target, or to a URL that cannot be requested"),
     "redirect-loop": Reason("failed", False, "redirects in a circle, or too many in a row"),
     "unreadable": Reason("failed", False, "the page could not be parsed"),
+    "no-room": Reason("failed", True, "the file was larger than what is free on the store's disk"),
     "fault": Reason("failed", False, "a bug in the crawler; the log has the traceback"),
     "worker-died": Reason("failed", False, "workers died or hung repeatedly while they processed this page"),
     "failed-before": Reason("failed", False, "it failed in the script whose folder was taken over; why is not known"),

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
-from xml.parsers import expat
 
 from crawler.web.charset import BOMS, from_header, prescan
 from crawler.web.page import PRIORITY, Unreadable
+from crawler.web.safe_xml import SPACE, Cut, SafeXml
 from crawler.web.urls import MAX_INPUT, TRACKING, normalize
 
 __all__ = ["Sitemap", "Unreadable", "read"]
@@ -20,18 +20,12 @@ __all__ = ["Sitemap", "Unreadable", "read"]
 # What the protocol allows in one file.
 MAX_SITEMAP_BYTES = 50 * 1024 * 1024  # after decompression
 MAX_ENTRIES = 50_000
-# More than any sitemap needs: an XML parser keeps every name, every open element, and each tag until it is complete.
-MAX_XML_ELEMENTS = 2_000_000
-MAX_XML_NAMES = 10_000
-MAX_XML_DEPTH = 50
-MAX_XML_TAG = 256 * 1024
 CHUNK = 64 * 1024
 SLICE = 4 * 1024  # compressed bytes at a time: little is copied however much they expand
 
 NEVER = -1e12  # seconds; older than any date that can be written
 _GZIP = b"\x1f\x8b"
 _STARTS = (*BOMS, (b"<\0", "utf-16le"), (b"\0<", "utf-16be"))
-_SPACE = "\ufeff \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +45,7 @@ def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = f
     try:
         found.take(_texts(body, content_type))
         capped = False
-    except _Cut:
+    except Cut:
         capped = True
     if not found.kind:
         raise Unreadable("no sitemap")
@@ -60,10 +54,6 @@ def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = f
         best.setdefault(entry.link, entry.priority)
     modified = {entry.link: entry.modified for entry in found.entries if entry.modified > NEVER}
     return Sitemap(found.kind, tuple(best), tuple(best.values()), capped, modified)
-
-
-class _Cut(Exception):
-    """Stops reading; what was read before counts."""
 
 
 # From bytes to text
@@ -76,7 +66,7 @@ def _texts(body: bytes, content_type: str) -> Iterator[str]:
     is_begun = False
     for chunk in _bounded(_inflated(body) if body.startswith(_GZIP) else _chunks(body, CHUNK)):
         text = decoder.decode(chunk)
-        text = text if is_begun else text.lstrip(_SPACE)
+        text = text if is_begun else text.lstrip(SPACE)
         is_begun = is_begun or text != ""
         yield text
     yield decoder.decode(b"", final=True)
@@ -115,14 +105,14 @@ def _inflated(body: bytes) -> Iterator[bytes]:
             try:
                 yield member.decompress(piece, CHUNK)
             except zlib.error as error:
-                raise _Cut from error
+                raise Cut from error
             piece = member.unused_data or member.unconsumed_tail
             if member.eof and piece:
                 if not _GZIP.startswith(piece[:2]):
                     return
                 member = zlib.decompressobj(wbits=31)
     if not member.eof:
-        raise _Cut
+        raise Cut
 
 
 def _bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -131,7 +121,7 @@ def _bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield chunk[:room]
         room -= len(chunk)
         if room < 0:
-            raise _Cut
+            raise Cut
 
 
 # From text to entries
@@ -175,7 +165,7 @@ class _Found:
         """Add an entry with its URL normalized, if it has one and the limit allows."""
         self.count += 1
         if self.count > MAX_ENTRIES:
-            raise _Cut
+            raise Cut
         link = normalize(entry.link, self.url, self.tracking) if entry.link else None
         if link is not None:
             self.entries.append(replace(entry, link=link))
@@ -189,77 +179,37 @@ class _Found:
 
     def _addresses(self, lines: Iterable[str]) -> None:
         for line in lines:
-            if line.strip(_SPACE)[:8].lower().startswith(("http://", "https://")):
+            if line.strip(SPACE)[:8].lower().startswith(("http://", "https://")):
                 self.kind = "text"
-                self.add(_Entry(line.strip(_SPACE)))
+                self.add(_Entry(line.strip(SPACE)))
 
 
-class _Xml:
+class _Xml(SafeXml):
     """Reads entries from XML in any namespace; skips elements of extensions (image:loc)."""
 
     def __init__(self, found: _Found) -> None:
+        super().__init__()
         self.found = found
-        self.elements = 0
-        self.path: list[str] = []  # names of the open elements, without the root's prefix
-        self.prefix = ""
         self.place: list[str] = []  # of entries: one of _SHAPES
         self.address = ""
         self.entry = _Entry()
-        self.text = ""
-        # The text has been converted to UTF-8, whatever its declaration says.
-        self.parser = expat.ParserCreate("utf-8")
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.EntityDeclHandler = self._declare
 
-    def take(self, texts: Iterable[str]) -> None:
-        """Parse a document; _Cut where it is broken."""
-        fed = 0
-        try:
-            for text in texts:
-                piece = text.encode()
-                self.parser.Parse(piece, False)
-                fed += len(piece)
-                if fed - self.parser.CurrentByteIndex > MAX_XML_TAG or len(self.parser.intern) > MAX_XML_NAMES:
-                    raise _Cut
-            self.parser.Parse(b"", True)
-        except expat.ExpatError as error:
-            raise _Cut from error
+    def begin(self, root: str) -> None:
+        if root not in _SHAPES:
+            raise Unreadable(f"no sitemap: its root is <{self.prefix}{root}"[:80] + ">")
+        self.found.kind, self.place, self.address = _SHAPES[root]
 
-    def _declare(self, *_: object) -> None:
-        raise Unreadable("declares entities")  # which could expand a billion times, or read local files
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self.elements += 1
-        if len(self.path) >= MAX_XML_DEPTH or self.elements > MAX_XML_ELEMENTS:
-            raise _Cut
-        if not self.path:
-            self._begin(name)
-        self.path.append(name.removeprefix(self.prefix))
+    def opened(self, attributes: dict[str, str]) -> None:
         if self.path == self.place:
             self.entry = _Entry()
         elif self.path[:-1] == self.place:
-            self.text = _href(attributes)
-            self.parser.CharacterDataHandler = self._collect
+            self.collect(_href(attributes))
 
-    def _begin(self, root: str) -> None:
-        prefix, colon, name = root.rpartition(":")
-        if name not in _SHAPES:
-            raise Unreadable(f"no sitemap: its root is <{root[:50]}>")
-        self.prefix = prefix + colon
-        self.found.kind, self.place, self.address = _SHAPES[name]
-
-    def _collect(self, text: str) -> None:
-        self.text = (self.text + text)[: MAX_INPUT + 1]  # too long for a URL
-
-    def _end(self, _: str) -> None:
+    def closed(self) -> None:
         if self.path == self.place:
             self.found.add(self.entry)
         elif self.path[:-1] == self.place:
-            self.parser.CharacterDataHandler = None
-            self._set(self.path[-1], self.text.strip(_SPACE))
-        self.path.pop()
+            self._set(self.path[-1], self.collected())
 
     def _set(self, name: str, text: str) -> None:
         if name == self.address:

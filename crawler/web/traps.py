@@ -11,8 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-# Each rule can be switched off; `session` rejects nothing, but removes session ids from URLs.
-TRAPS = ("long", "repeat", "deep", "calendar", "session")
+# Each rule can be switched off; `session` rejects nothing, but removes session ids from URLs. `extension` is about URLs
+# of files that nobody wants: see `kinds`.
+TRAPS = ("long", "repeat", "deep", "calendar", "session", "extension")
 
 MAX_LENGTH = 1000  # characters
 MAX_REPEATS = 2  # of one path segment

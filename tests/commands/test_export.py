@@ -128,7 +128,7 @@ def expected(root: Path, html: bool = True) -> Rows:
         if record["sha224"]:
             text = (root / "htmls" / path.parent.name / path.name).read_bytes()
             more = {"host": path.parent.name, "key": path.name, "text_length": len(text)}
-            row = {**record, **more, "link_count": len(record["links"])}
+            row = {"file": None, **record, **more, "link_count": len(record["links"])}
             rows.append(
                 {name: row[name] for name in (*COLUMNS, "links", "headers")} | ({"html": text.decode()} if html else {})
             )

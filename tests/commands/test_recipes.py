@@ -207,6 +207,32 @@ def test_a_warc_of_a_site_is_read_by_other_tools(tmp_path: Path) -> None:
         subprocess.run([*command, "check", str(path)], check=True)
 
 
+def files(root: Path) -> dict[str, bytes]:
+    """What the records name in files/, by URL."""
+    return {page.url: page.file.read_bytes() for page in Store(root).pages() if page.file}
+
+
+def test_the_pictures_of_an_album_are_kept_byte_for_byte(tmp_path: Path) -> None:
+    with world(Answers(sites.album()), tmp_path) as w:
+        w.crawl("--depth", "2", "--scope", "host", "-s", "content_types=[html, images]")
+        images = {f"http://{sites.ALBUM}{path}": body for path, body in sites.PICTURES.items()}
+        assert files(w.root) == images
+        assert f"http://{sites.ALBUM}/deeper" not in w.urls()
+        extract(w.root, sites.ALBUM_RULES, tmp_path / "images.csv")
+        assert set((tmp_path / "images.csv").read_text().splitlines()) == {"image", *images}
+
+
+def test_all_papers_and_feeds_of_a_site_are_kept(tmp_path: Path) -> None:
+    with world(Answers(sites.papers()), tmp_path) as w:
+        w.crawl("--scope", "host", "-s", "content_types=[html, pdf, feeds]")
+        site = f"http://{sites.PAPERS}"
+        assert files(w.root) == {f"{site}/a.pdf": sites.PAPER, f"{site}/b.pdf": sites.PAPER[:20_000]}
+        assert w.urls() == {f"{site}/", f"{site}/news.rss", f"{site}/a.pdf", f"{site}/b.pdf"}
+        assert not {"/film.mp4", "/logo.png"} & set(w.asked(sites.PAPERS)), "no polite turn for what nobody wants"
+        listed = [json.loads(line) for line in crawler("ls", str(w.root), "--json").splitlines()]
+        assert {it["url"] for it in listed if it["type"] == "application/pdf"} == {f"{site}/a.pdf", f"{site}/b.pdf"}
+
+
 @pytest.mark.parametrize("name", [name for name in vars(sites) if name.endswith("_RULES")])
 def test_the_manual_shows_these_rules(name: str) -> None:
     assert getattr(sites, name) in MANUAL

@@ -23,7 +23,7 @@ from crawler.frontier import table
 from crawler.frontier.batches import from_lines, read_batches
 from crawler.store import segments
 from crawler.store.mount import Files
-from crawler.store.store import Store
+from crawler.store.store import Store, file_of
 from crawler.web import urls
 from crawler.web.warc import read_head
 
@@ -59,6 +59,8 @@ def lost(root: Path) -> list[str]:
         url = str(record["url"])
         if url in web.pages and store.text_bytes(url) != web.html(url):
             wrong.append(f"no html: {url}")
+        if url in web.files and (root / (file_of(record) or "")).read_bytes() != web.files[url]:
+            wrong.append(f"no file: {url}")
         targets = [urls.normalize(link, url) for link in web.pages.get(url, [])]
         wrong += [f"{target} is lost, from {url}" for target in targets if target not in done | waiting]
     return wrong + [f"no exchange: {url}" for url in done - archived(root)]
@@ -188,3 +190,14 @@ def test_a_rehydration_without_space_in_the_temporary_folder_says_so(crawled: Pa
     assert done.returncode == FULL, done.stderr
     assert f"crawler: no space left in the temporary folder {small_disk}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["syncfs", "fsync"])
+def test_a_sync_that_fails_loses_no_file_that_nobody_has_in_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at_once: bool
+) -> None:
+    disk, root = FaultyOs(at_once=at_once), tmp_path / "store"
+    assert crawl(root, disk) == OVER, capsys.readouterr()
+    syncs = [number for number, call in enumerate(disk.calls, 1) if call in ("fsync", "syncfs")]
+    for first in syncs[len(syncs) // 3 :: 1 if at_once else 5]:
+        check(root, Fault(first, errno.EIO, 0.0, at_once), capsys)

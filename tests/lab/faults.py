@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import logging
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,11 +28,12 @@ from crawler.crawl import machine
 from crawler.crawl.logs import log
 from crawler.crawl.worker.ending import STOPPED
 from crawler.crawl.worker.worker import Worker
+from crawler.errors import StoreError
 from crawler.fetch.exchange import Exchange
-from crawler.store import directories, local_disk, mount, store, sync
+from crawler.store import directories, local_disk, mount, store, stream, sync
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
-from crawler.web.page import Failure, Fetched
+from crawler.web.page import Failure, Fetched, Place, Saved
 from lab.loops import inline
 from lab.simulation import LoopHeartbeat, Simulation
 from lab.workers import Web
@@ -44,7 +46,7 @@ STOP_AFTER = 120.0  # simulated seconds until an operator stops a crawl that can
 
 @dataclass
 class FaultyOs:
-    """`os` as three modules of the store see it: from the `first` call on, some calls fail with this error."""
+    """`os` as the modules of the store see it: from the `first` call on, some calls fail with this error."""
 
     first: int = 0  # the number of the call; 0 for none
     code: int = errno.EIO
@@ -139,7 +141,7 @@ class FaultyOs:
     def installed(self) -> Iterator[None]:
         """Have the modules of the store use it."""
         with pytest.MonkeyPatch.context() as patch:
-            for module in (mount, directories, sync):
+            for module in (mount, directories, sync, stream):
                 patch.setattr(module, "os", self)
             patch.setattr(sync, "SYNC", self.sync_all)
             patch.setattr(sync, "one_call_syncs_all", lambda root: self.at_once)
@@ -154,10 +156,10 @@ HTML = {"content-type": "text/html"}
 
 
 class SmallWeb:
-    """A tree with a redirect, a failure, a page that fails once, a robots.txt with a sitemap, and a second host."""
+    """A tree with a redirect, a failure, a page that fails once, files, a sitemap, and a second host."""
 
     pages: ClassVar = {
-        f"{HOST}/": ["/1", "/moved", "/flaky", f"{OTHER}/"],
+        f"{HOST}/": ["/1", "/moved", "/flaky", "/image", "/large", f"{OTHER}/"],
         f"{HOST}/1": ["/2", "/missing"],
         f"{HOST}/2": [],
         f"{HOST}/target": ["/leaf"],
@@ -175,22 +177,47 @@ class SmallWeb:
             f"{HOST}/sitemap.xml", 200, {}, f"<urlset><url><loc>{HOST}/listed</loc></url></urlset>".encode()
         ),
     }
-    records: ClassVar = {*pages, f"{HOST}/moved", f"{HOST}/sitemap.xml#sitemap"}
+    files: ClassVar = {f"{HOST}/image": b"\x89PNG" * 100, f"{HOST}/large": bytes(range(256)) * 2048}
+    records: ClassVar = {*pages, *files, f"{HOST}/moved", f"{HOST}/sitemap.xml#sitemap"}
     failures: ClassVar = {f"{HOST}/missing"}
 
     def __init__(self) -> None:
         self.requested: list[str] = []
 
-    async def get(self, url: str, keep: Callable[[Exchange], None] | None = None, **_: Any) -> Fetched | Failure:
+    async def get(
+        self,
+        url: str,
+        keep: Callable[[Exchange], None] | None = None,
+        place: Callable[[], Place] | None = None,
+        **_: Any,
+    ) -> Fetched | Failure:
         """Answer a request."""
         self.requested.append(url)
         if keep:
             keep(Exchange(url, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", url.encode()))
+        if url == f"{HOST}/large" and place:
+            return self._saved(url, place)
+        if url in self.files:
+            return Fetched(url, 200, {"content-type": "image/png"}, self.files[url])
         if url == f"{HOST}/flaky" and self.requested.count(url) == 1:
             return Failure(url, "http-503")
         if url in self.pages:
             return Fetched(url, 200, HTML, self.html(url))
         return self.others.get(url) or Failure(url, "http-404")
+
+    def _saved(self, url: str, place: Callable[[], Place]) -> Fetched:
+        """A body that is saved as it comes, in two pieces."""
+        body, file = self.files[url], place()
+        try:
+            file.write(body[:100_000])
+            file.write(body[100_000:])
+            file.finish()
+        except StoreError:
+            with suppress(StoreError):
+                file.discard()
+            raise
+        saved = Saved(len(body), hashlib.sha224(body).hexdigest(), body[:100], file)
+        return Fetched(url, 200, {"content-type": "application/pdf"}, saved=saved)
 
     def html(self, url: str) -> bytes:
         """The page at a URL."""
@@ -263,17 +290,6 @@ def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None, flags: tuple[
         patch.setattr(store, "MISSING_CACHED", 0.1)
         patch.setattr(tempfile, "tempdir", str(root.parent))
         log.setLevel(logging.WARNING)
-        settings = [
-            *flags,
-            "-s",
-            "shards=2",
-            "-w",
-            "0.1",
-            "-s",
-            "retry_delay=1s",
-            "-s",
-            "min_free=0",
-            "-s",
-            "min_inodes=0",
-        ]
+        settings = ["-s", "shards=2", "-w", "0.1", "-s", "retry_delay=1s", "-s", "min_free=0", "-s", "min_inodes=0"]
+        settings += ["-s", "content_types=[html, pdf, images]"]
         return main.run(["run", str(root), f"{HOST}/", "--scope", "any", "-q", "-j", "1", "-t", "4", *settings, *flags])

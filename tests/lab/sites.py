@@ -170,6 +170,49 @@ def handbook() -> dict[str, str | WebReply]:
     }
 
 
+# ---- a gallery whose pictures are wanted too, and a site of papers with a feed
+
+ALBUM, PAPERS = "album.example", "papers.example"
+ALBUM_RULES = r"""url: false
+rows: //center/img
+columns:
+  image: {selector: ./@src, type: url}
+"""
+PICTURES = {f"/i/{number}.jpg": b"\xff\xd8\xff\xe0" + bytes([number]) * 5000 * number for number in range(1, 7)}
+PAPER = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n" + bytes(range(256)) * 1500  # as much as is saved while it comes
+
+
+def album() -> dict[str, WebReply]:
+    """A page of years, each a page of pictures with a page behind it that is too far away."""
+    years = {2025: (1, 2, 3), 2026: (4, 5, 6)}
+    found = {f"{ALBUM}/": html("".join(f'<a href="/{year}/">{year}</a>' for year in years))}
+    for year, numbers in years.items():
+        images = "".join(f'<img src="/i/{number}.jpg">' for number in numbers)
+        found[f"{ALBUM}/{year}/"] = html(f'<center>{images}</center><a href="/{year}/about">about</a>')
+        found[f"{ALBUM}/{year}/about"] = html('<a href="/deeper">deeper</a>')
+    found[f"{ALBUM}/deeper"] = html("too far away")
+    return found | {f"{ALBUM}{path}": _typed("image/jpeg", body) for path, body in PICTURES.items()}
+
+
+def papers() -> dict[str, WebReply]:
+    """Papers, one of them only in the feed, beside films and pictures that nobody wants."""
+    start = '<a href="/a.pdf">A</a><a href="/film.mp4">film</a><img src="/logo.png"><a href="/news.rss">news</a>'
+    items = "".join(f"<item><title>{it}</title><link>http://{PAPERS}/{it}.pdf</link></item>" for it in ("a", "b"))
+    feed = f'<?xml version="1.0"?><rss version="2.0"><channel><title>News</title>{items}</channel></rss>'
+    return {
+        f"{PAPERS}/": html(start),
+        f"{PAPERS}/a.pdf": _typed("application/pdf", PAPER),
+        f"{PAPERS}/b.pdf": _typed("application/pdf", PAPER[:20_000]),
+        f"{PAPERS}/news.rss": _typed("application/rss+xml", feed.encode()),
+        f"{PAPERS}/film.mp4": _typed("video/mp4", PAPER),
+        f"{PAPERS}/logo.png": _typed("image/png", PAPER),
+    }
+
+
+def _typed(kind: str, body: bytes) -> WebReply:
+    return WebReply(200, (("Content-Type", kind),), body)
+
+
 def pages() -> dict[str, str | WebReply]:
     """All sites."""
     return {**complaints(), **api(), **quotes(), **wiki(), **gallery()}

@@ -36,7 +36,7 @@ OLD = {
 }
 WORDS = re.compile(rf"(?<![\w-])(?:{'|'.join(OLD)})(?![\w-])")
 # Names on the disk of a store, which a change would make unreadable; and the word in another sense.
-ALLOWED = re.compile(r"^spelling$|`spelling`|browsers refuse")
+ALLOWED = re.compile(r"^spelling$|`spelling`|browsers refuse|spreadsheetml\.sheet")
 # A column of the task table: in SQL, not in a sentence.
 COLUMN = re.compile(r"\banswered(?= INT\b| = \?|, due\b|$)")
 

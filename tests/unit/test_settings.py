@@ -174,7 +174,7 @@ def test_a_setting_that_is_like_no_other_is_told_where_they_are_listed() -> None
         ("include", "("),
         ("include", ["a", "*"]),
         ("include", None),
-        ("follow", "img"),
+        ("follow", "image"),
         ("headers", "no colon"),
         ("headers", "X: a\r\nY: b"),
         ("headers", "X-Key: secret"),

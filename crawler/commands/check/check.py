@@ -54,11 +54,13 @@ class Check:
         names, problems = self.pages.names(host)
         yield from problems
         self.links.note_orphans(host, set(names["htmls"]).difference(names["links"]))
-        suspects: list[str] = []
+        files, suspects = set(names["files"]), list[str]()
         for part in in_parts(names["links"], RECORD_BATCH):
-            records = self.pages.records(host, part, suspects)
+            records = list(self.pages.records(host, part, suspects))
+            files.difference_update(str(record.get("file")) for record in records)
             self.links.found.add(task for record in records for task in self.links.seeds.follow(record))
             yield from [None] * len(part)
+        self.links.note_orphans(host, files)
         for _ in self.pages.failures(host, names["errs"], suspects):
             yield None
         bad = {path.rpartition("/")[2] for path in suspects}
@@ -132,7 +134,9 @@ def commands(add: Add) -> None:
     """Add `crawler check`."""
     made = add("check", run, "crawler check /mnt/shared/crawl --repair")
     made.add_argument("--repair", action="store_true", help="repair the problems; no machine may be working")
-    made.add_argument("--quick", action="store_true", help="do not read the htmls to compare them with their hashes")
+    made.add_argument(
+        "--quick", action="store_true", help="do not read htmls and files to compare them with their hashes"
+    )
     made.add_argument("--json", action="store_true", help="one line of JSON per problem, then a summary")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import Counter
@@ -23,12 +24,12 @@ from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.segments import FOLDER as WARCS
 from crawler.store.segments import NAME as WARC_NAME
 from crawler.store.segments import SEGMENT, unindexed, worker_of
-from crawler.store.store import KEY, MISSING_CACHED, shard_name
+from crawler.store.store import FILE_NAME, KEY, MISSING_CACHED, file_of, shard_name
 from crawler.web import urls
 
 Facts = dict[str, Any]
 
-NOUNS = ("htmls", "links", "errs")
+NOUNS = ("htmls", "files", "links", "errs")
 ANY = (FILE, FOLDER, LINK)
 MAX_BOM = 4  # bytes at the start of a body that are not part of its text
 # Charsets in which some text has more bytes than in UTF-8.
@@ -159,7 +160,10 @@ class Pages:
             while not self.scene.sees(noun, host) and time.monotonic() < limit:
                 time.sleep(RECHECK_AFTER)
             if self.files.is_folder(f"{noun}/{host}"):
-                names[noun], bad = self.scene.sort(f"{noun}/{host}", KEY.fullmatch, "a page (a key)")
+                fits, what = (
+                    (FILE_NAME, "a file (a key and an extension)") if noun == "files" else (KEY, "a page (a key)")
+                )
+                names[noun], bad = self.scene.sort(f"{noun}/{host}", fits.fullmatch, what)
                 problems += bad
             else:
                 problems.append(Problem("unexpected", f"{noun}/{host}", "not a folder"))
@@ -207,7 +211,9 @@ class Pages:
         facts = _facts(data)
         if path.startswith("links/") and "url" in facts and facts["url"] is None:
             return None, None  # of an old corpus: a page whose URL nobody knows
-        problem = self._broken(path, facts) or self._misplaced(path, facts) or self._without_html(path, facts)
+        problem = self._broken(path, facts) or self._misplaced(path, facts)
+        if problem is None and path.startswith("links/") and facts.get("sha224"):
+            problem = self._without_file(path, facts) if "file" in facts else self._without_html(path, facts)
         return (None, problem) if problem else (facts, None)
 
     def _broken(self, path: str, facts: Facts) -> Problem | None:
@@ -228,9 +234,7 @@ class Pages:
         return Problem("misplaced", path, f"it is for {url}, which belongs in {place}", (self._task(facts),))
 
     def _without_html(self, path: str, facts: Facts) -> Problem | None:
-        noun, _, place = path.partition("/")
-        if noun != "links" or not facts.get("sha224"):
-            return None
+        place = path.partition("/")[2]
         data = size = None
         with suppress(Misshapen):  # a link in place of the host's folder is a finding of its own
             size = self.files.size(f"htmls/{place}")
@@ -256,6 +260,33 @@ class Pages:
             what = f"the html of {facts['url']} is not what was stored"
             return Problem("changed-html", path, what, (self._task(facts),))
         return None
+
+    def _without_file(self, path: str, facts: Facts) -> Problem | None:
+        name, url, task = file_of(facts), facts["url"], (self._task(facts),)
+        size = hashed = None
+        if name:
+            with suppress(Misshapen):
+                size = self.files.size(name)
+                if size is None or not self.scene.quick:
+                    size, hashed = self._measure(name)
+        if size is None:
+            return Problem("no-file", path, f"the page {url} has no file", task)
+        if size != facts.get("bytes"):
+            return Problem("half-file", path, f"{size:,} of the {facts.get('bytes')} bytes of {url}", task)
+        if hashed not in (None, facts["sha224"]):
+            return Problem("changed-file", path, f"the file of {url} is not what was stored", task)
+        return None
+
+    def _measure(self, name: str) -> tuple[int | None, str | None]:
+        """Return the size and the hash of a file, which may be larger than the memory."""
+        pieces = self.files.pieces(name)
+        if pieces is None:
+            return None, None
+        size, found = 0, hashlib.sha224()
+        for piece in pieces:
+            size += len(piece)
+            found.update(piece)
+        return size, found.hexdigest()
 
     def _task(self, facts: Facts) -> Task:
         return Task.named(facts["url"], depth_of(facts, assumed_depth(self.scene.settings)))

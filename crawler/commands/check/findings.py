@@ -20,7 +20,7 @@ from crawler.store.store import Store
 
 RECHECK_AFTER = 1.0  # seconds: what looks wrong may be about to change
 TEMPORARY_MAX_AGE = 600.0  # seconds: a temporary file may belong to a command without a heartbeat
-TEMPORARY = re.compile(r"\.([\w-]+)-[0-9a-f]{8}", re.ASCII)
+TEMPORARY = re.compile(r"\.([\w-]+?)-[0-9a-f]{8}(?:-[0-9a-f]+)?", re.ASCII)
 
 # Each kind of problem, and what a repair does about it.
 KINDS = {
@@ -30,6 +30,10 @@ KINDS = {
     "half-html": "record and html are moved to lost/, and the URL is requested again",
     "changed-html": "record and html are moved to lost/, and the URL is requested again",
     "orphan-html": "moved to lost/",
+    "no-file": "the record is moved to lost/, and its URL is requested again",
+    "half-file": "record and file are moved to lost/, and the URL is requested again",
+    "changed-file": "record and file are moved to lost/, and the URL is requested again",
+    "orphan-file": "moved to lost/",
     "both": "the failure record is moved to lost/",
     "cookies": "moved to lost/; the crawl continues without them",
     "unexpected": "moved to lost/",

@@ -49,15 +49,15 @@ class Links:
         self.found = FoundLinks()
         self.done, self.waiting = Keys(), Keys()
         self._orphans = sqlite3.connect("", isolation_level=None)
-        self._orphans.execute("CREATE TABLE orphan(host TEXT, key TEXT)")
+        self._orphans.execute("CREATE TABLE orphan(host TEXT, name TEXT)")
         for name, seeds in scene.store.seeds():
             # The next run hands the new ones over.
             if not name.startswith(REDIRECT) and not name.endswith(NOT_HANDED_OVER):
                 self.found.add(map(Task.named, seeds))
 
-    def note_orphans(self, host: str, keys: Iterable[str]) -> None:
-        """Remember htmls without a record; those whose URL waits are as they should be."""
-        self._orphans.executemany("INSERT INTO orphan VALUES (?, ?)", ((host, key) for key in keys))
+    def note_orphans(self, host: str, names: Iterable[str]) -> None:
+        """Remember htmls and files that no record names; those whose URL waits are as they should be."""
+        self._orphans.executemany("INSERT INTO orphan VALUES (?, ?)", ((host, name) for name in names))
 
     def will_wait(self, tasks: Iterable[Task]) -> None:
         """Count URLs as waiting."""
@@ -141,18 +141,27 @@ class Links:
         for part in in_parts(self.found.not_done(self.scene.store), RECHECK_SIZE):
             self.will_wait(part)
 
-    # ---- htmls without a record
+    # ---- htmls and files without a record
 
     def orphans(self) -> Iterator[Problem]:
-        """Return htmls whose URLs neither wait nor have a record: nothing would ever complete them."""
-        rows = self._orphans.execute("SELECT host, key FROM orphan")
+        """Return htmls and files whose URLs neither wait nor have a record: nothing would ever complete them."""
+        rows = self._orphans.execute("SELECT host, name FROM orphan")
         for part in in_parts(filter(self._is_orphan, rows), RECHECK_SIZE):
-            for host, key in self._confirm(part, self._is_orphan):
-                yield Problem("orphan-html", f"htmls/{host}/{key}", "it has no record, and its URL does not wait")
+            for host, name in self._confirm(part, self._is_orphan):
+                kind, what = ("orphan-file", "files") if "." in name else ("orphan-html", "htmls")
+                yield Problem(kind, f"{what}/{host}/{name}", "it has no record, and its URL does not wait")
 
     def _is_orphan(self, row: tuple[str, str]) -> bool:
-        place = "/".join(row)
-        if row[1] in self.waiting:
-            self.scene.harmless["htmls of URLs that wait"] += 1
+        host, name = row
+        noun, key = "files" if "." in name else "htmls", name.partition(".")[0]
+        if key in self.waiting:
+            self.scene.harmless[f"{noun} of URLs that wait"] += 1
             return False
-        return self.scene.get(f"links/{place}") is None and self.scene.get(f"htmls/{place}") is not None
+        record = self.scene.store.read("links", host, key)
+        if noun == "htmls" and self.scene.get(f"links/{host}/{key}") is not None:
+            return False
+        if noun == "files" and record is not None and record.get("file") == name:
+            return False
+        with suppress(Misshapen):
+            return self.files.size(f"{noun}/{host}/{name}") is not None
+        return False

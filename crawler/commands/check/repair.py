@@ -27,6 +27,7 @@ from crawler.store.directories import leaf_of
 from crawler.store.lock import StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
+from crawler.store.store import file_of
 from crawler.store.writer import StoreWriter
 from crawler.terminal import say
 
@@ -80,10 +81,12 @@ class Repair:
             self._move_to_lost(problem.path)
 
     def _move_to_lost(self, path: str) -> None:
-        """Move a file, and the html of a record with it, to its path below lost/."""
+        """Move a file, and the html or file of a record with it, to its path below lost/."""
         noun, _, place = path.partition("/")
         if noun == "links":
-            self.files.move(f"htmls/{place}", f"{self.lost}/htmls/{place}")
+            record = self.store.read(noun, *place.split("/", 1)) if "/" in place else None
+            content = (record and file_of(record)) or f"htmls/{place}"
+            self.files.move(content, f"{self.lost}/{content}")
         self.files.move(path, f"{self.lost}/{path}")
 
     def _free(self, path: str) -> None:

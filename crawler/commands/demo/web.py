@@ -236,7 +236,7 @@ class DemoWeb(Web):
 TROUBLES: tuple[tuple[str, Leaf | None], ...] = (
     ("/dead/{}.html", None),
     ("/gone/{}.html", Leaf(status=410)),
-    ("/paper/{}.pdf", Leaf(type="application/pdf")),
-    ("/photo/{}.png", Leaf(type="image/png")),
+    ("/paper/{}", Leaf(type="application/pdf")),
+    ("/photo/{}", Leaf(type="image/png")),
     (CLOSED + "{}.html", Leaf()),
 )

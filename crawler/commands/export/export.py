@@ -108,6 +108,7 @@ def _selection(store: Store, options: Namespace) -> Selection:
         last=read_time("--until", options.last),
         match=match,
         html=options.html or options.out.endswith(WARC),
+        files=options.out.endswith(WARC),
         safe_csv=options.safe_csv,
     )
 

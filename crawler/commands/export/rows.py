@@ -10,7 +10,7 @@ from typing import Any
 from crawler.commands.export.formats import Row
 from crawler.errors import UsageError
 from crawler.store.records import from_utc, utc
-from crawler.store.store import Page, Store
+from crawler.store.store import Page, Store, file_of
 from crawler.web import patterns
 
 COLUMNS = {
@@ -26,6 +26,7 @@ COLUMNS = {
     "depth": "int",
     "bytes": "int",
     "sha224": "text",
+    "file": "text",
     "key": "key",
 }
 HTML_COLUMN = {"html": "text"}
@@ -47,6 +48,7 @@ class Selection:
     last: str = ""
     match: str = ""
     html: bool = False
+    files: bool = False  # also the content of pages that are no text
     safe_csv: bool = False
 
 
@@ -85,7 +87,10 @@ def row(store: Store, wanted: Selection, place: Place) -> Row | None:
     if wanted.since and store.changed(*place) < from_utc(wanted.since):
         return None
     page = store.page_at(*place)
-    return _row(store, page, wanted.html) if page and _is_selected(page, wanted) else None
+    if page is None or not _is_selected(page, wanted):
+        return None
+    found, name = _row(store, page, wanted.html), file_of(page.record)
+    return {**found, "body": store.files.get(name) or b""} if wanted.files and name else found
 
 
 def _is_selected(page: Page, wanted: Selection) -> bool:
@@ -101,7 +106,8 @@ def _row(store: Store, page: Page, with_html: bool) -> Row:
     made = {
         **page.record,
         "host": page.host,
-        "text_length": store.text_size(page.url) if text is None else len(text.encode("utf-8", "replace")),
+        "text_length": _text_length(store, page, text),
+        "file": file_of(page.record),
         "link_count": len(page.links),
         "key": page.key,
     }
@@ -115,6 +121,12 @@ def _headers(value: Any) -> dict[str, str]:
     """Return the headers of a record; none if it was written by an older version."""
     pairs = value.items() if isinstance(value, dict) else ()
     return {clean(name): clean(text) for name, text in pairs if isinstance(text, str)}
+
+
+def _text_length(store: Store, page: Page, text: str | None) -> int | None:
+    if "file" in page.record:
+        return None
+    return store.text_size(page.url) if text is None else len(text.encode("utf-8", "replace"))
 
 
 def _whole(value: Any) -> int | None:
@@ -136,7 +148,7 @@ def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     size = 0
     for found in rows:
         batch.append(found)
-        size += 1000 + 100 * len(found["links"]) + len(found.get("html") or "")
+        size += 1000 + 100 * len(found["links"]) + len(found.get("html") or "") + len(found.get("body") or b"")
         if len(batch) >= BATCH_ROWS or size >= BATCH_SIZE:
             yield batch
             batch, size = [], 0

@@ -15,6 +15,7 @@ from crawler.terminal import many
 
 TABLE_COLUMNS = COLUMNS | HTML_COLUMN  # always with html: a later export may have it
 STATEMENT_ROWS = 500
+HAS_CONTENT = " AND (html IS NOT NULL OR file IS NOT NULL)"
 
 
 class Database:
@@ -52,7 +53,7 @@ class Sqlite(Database, SqliteFile):
         self._db.execute("CREATE INDEX IF NOT EXISTS pages_by_host ON pages (host, key)")
 
     def _known(self, host: str) -> set[str]:
-        query = "SELECT key FROM pages WHERE host = ?" + (" AND html IS NOT NULL" if self.wanted.html else "")
+        query = "SELECT key FROM pages WHERE host = ?" + (HAS_CONTENT if self.wanted.html else "")
         with trouble(self.path):
             return {key for (key,) in self._db.execute(query, (host,))}
 
@@ -96,7 +97,7 @@ class Sql(Database):
         columns = self._table.c
         query = self._sql.select(columns.key).where(columns.host == host)
         if self.wanted.html:
-            query = query.where(columns.html.is_not(None))
+            query = query.where(self._sql.or_(columns.html.is_not(None), columns.file.is_not(None)))
         with self._trouble(), self._engine.connect() as connection:
             return set(connection.scalars(query))
 

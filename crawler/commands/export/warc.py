@@ -54,20 +54,23 @@ class Warc(Format):
                 found["url"], kind, io.BytesIO(block), len(block), content_type, headers, http_headers=http
             )
 
-        body = (found["html"] or "").encode()
+        saved: bytes | None = found.get("body")  # of a page that is no text
+        body = (found["html"] or "").encode() if saved is None else saved
         status = found["status"] if 100 <= (found["status"] or 0) <= 999 else 200
-        http = self._headers(f"{status} {phrase(status)}", _http_headers(found, len(body)), protocol="HTTP/1.1")
+        shown = _http_headers(found, len(body), saved is None)
+        http = self._headers(f"{status} {phrase(status)}", shown, protocol="HTTP/1.1")
         page = record("response", body, "application/http; msgtype=response", http)
-        told = to_json({name: value for name, value in found.items() if name != "html"})
+        told = to_json({name: value for name, value in found.items() if name not in ("html", "body")})
         about = {"WARC-Refers-To": page.rec_headers.get_header("WARC-Record-ID")}
         writer.write_record(page)
         writer.write_record(record("metadata", told, "application/json", **about))
 
 
-def _http_headers(found: Row, length: int) -> list[tuple[str, str]]:
-    """Return the headers that fit a page's text; what decoding has changed is called X-Orig-..., as others do."""
+def _http_headers(found: Row, length: int, is_text: bool) -> list[tuple[str, str]]:
+    """Return the headers that fit what is kept of a page; what decoding changed is called X-Orig-..., as others do."""
     content_type = found["type"] if _TYPE.fullmatch(found["type"] or "") else "text/html"
-    made = [("Content-Type", f"{content_type}; charset=utf-8"), ("Content-Length", str(length))]
+    charset = "; charset=utf-8" if is_text else ""
+    made = [("Content-Type", content_type + charset), ("Content-Length", str(length))]
     for name, value in found["headers"].items():
         if not _NAME.fullmatch(name):
             continue  # edited by hand

@@ -154,6 +154,8 @@ def read_part(root: Path, rules: ExtractRules, show: bool, part: Part, hand: Han
         page = store.page_at(*name.split("/"))
         if not page or not (show or _is_wanted(page, name, rules, hand)):
             continue
+        if "file" in page.record:
+            continue  # no text to read
         html = store.text(page.url)
         if html is None:
             found.tally.count_unread("without html", page.url)

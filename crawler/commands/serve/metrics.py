@@ -37,7 +37,7 @@ PLAIN = (
 )
 # fact, name, label, type, help
 BY_LABEL = (
-    ("traps", "crawler_traps_total", "rule", "counter", "Links that looked endless, by the rule that said so."),
+    ("traps", "crawler_traps_total", "rule", "counter", "Links that looked endless or unwanted, by rule."),
     ("limits", "crawler_limits_total", "limit", "counter", "The same links, by the setting that limits them."),
     (
         "waiting_for",

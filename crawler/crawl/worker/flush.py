@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -34,7 +35,7 @@ from crawler.store.records import depth_of, failure_record, links_of, to_json
 from crawler.store.store import Robots, path_of
 from crawler.store.writer import StoreWriter
 from crawler.web import reasons
-from crawler.web.page import Failure
+from crawler.web.page import Failure, Saved
 
 GROUP, GROUP_BYTES = (
     256,
@@ -49,17 +50,28 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a visit brought: a record, with html if it is a page, or a failure record.
+    """What a visit brought: a record, with a body if it is a page, or a failure record.
 
     Of a revisit it is a record in any case, and `found` says what it is about; `old` is the record before it.
     """
 
     task: Task
     record: dict[str, Any]
-    html: bytes | None = None
+    body: bytes | None = None  # html, or the content of a file
     failure: str = ""  # its reason
+    saved: Saved | None = None  # in place of the body
     found: Literal["", "same", "other", "news", "failed"] = ""
     old: dict[str, Any] | None = None
+
+    @property
+    def folder(self) -> str:
+        """The folder that its body is stored in."""
+        return f"{'files' if 'file' in self.record else 'htmls'}/{self.task.host}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its body, which nobody has in memory, may be lost: the disk has lost something since it was saved."""
+        return self.saved is not None and not self.saved.place.is_sound
 
 
 class Flush:
@@ -100,18 +112,25 @@ class Flush:
 
     # ---- what visits bring
 
-    def put_page(self, task: Task, record: dict[str, Any], html: bytes | None = None, via: str = "") -> None:
-        """5 to 7. Queue a page: its html, the links to hand over, its record; a redirect or a sitemap has no html."""
+    def put_page(
+        self,
+        task: Task,
+        record: dict[str, Any],
+        body: bytes | None = None,
+        via: str = "",
+        saved: Saved | None = None,
+    ) -> None:
+        """5 to 7. Queue a page: its body, the links to hand over, its record; a redirect or a sitemap has no body."""
         self._frontier.hand_over(self._seeds.follow(record, via))
         self._plan(record)
-        outcome = Outcome(task, record, html)
-        self._frontier.table.note_fetched(task, _weight(outcome))
+        outcome = Outcome(task, record, body, saved=saved)
+        self._frontier.table.note_fetched(task, _weight(outcome) + (saved.size if saved else 0))
         self._handle(outcome)
 
     def _handle(self, outcome: Outcome) -> None:
         """Queue a result, a page after the user's function has had it."""
-        if self._handling and outcome.html is not None:
-            self._handling.begin(outcome.task, outcome.record, outcome.html, partial(self._add, outcome))
+        if self._handling and outcome.body is not None and "file" not in outcome.record:
+            self._handling.begin(outcome.task, outcome.record, outcome.body, partial(self._add, outcome))
         else:
             self._add(outcome)
 
@@ -120,18 +139,19 @@ class Flush:
         task: Task,
         record: dict[str, Any],
         old: dict[str, Any],
-        html: bytes | None = None,
+        body: bytes | None = None,
         via: str = "",
         is_news: bool = False,
         is_same: bool = False,
         failure: Failure | None = None,
+        saved: Saved | None = None,
     ) -> None:
         """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
         if not is_same and failure is None:
             self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
         self._plan(record)
         found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
-        self._handle(Outcome(task, record, html, found=found, old=old))
+        self._handle(Outcome(task, record, body, saved=saved, found=found, old=old))
         if failure:
             self._log_failure(task, failure, "revisit", "revisit failed, the page stays")
 
@@ -239,17 +259,19 @@ class Flush:
             await self._update_depths()
             robots = dict(self._robots)
             await self._io(self._write, group, robots, jars, drafts, sizes)
-            htmls = {f"htmls/{it.task.host}" for it in group if it.html is not None}
-            await self._frontier.flush(htmls | set(map(folder_of_jars, jars)) | self._warcs)
+            bodies = {it.folder for it in group if it.body is not None or it.saved}
+            await self._frontier.flush(bodies | set(map(folder_of_jars, jars)) | self._warcs)
             self._robots_are_written(robots)
             await self._jars_are_written()
             await self._archive_is_synced()
             await self._io(self._publish, drafts, published)
         except StoreError:
             done = set(map(id, published))
-            self._put_back([it for it in group if id(it) not in done], retries)
+            left = [it for it in group if id(it) not in done]
+            self._put_back([it for it in left if not it.is_lost], retries)
             self._jars.end(is_done=False)
             await self._io(self._discard, drafts)
+            await self._request_again([it for it in left if it.is_lost])
             raise
         finally:
             self._writing = self._writing_bytes = 0
@@ -270,6 +292,14 @@ class Flush:
         self._waiting = group + self._waiting
         self._bytes += sum(map(_weight, group))
         self._retries += retries
+
+    async def _request_again(self, lost: list[Outcome]) -> None:
+        """Let the URLs wait again whose bodies the disk may have lost: they cannot be written anew."""
+        for it in lost:
+            self._frontier.table.put_back(it.task)
+        for saved in [it.saved for it in lost if it.saved]:
+            with suppress(StoreError):
+                await self._io(saved.place.discard)
 
     def _robots_are_written(self, robots: dict[str, Robots]) -> None:
         for host, written in robots.items():
@@ -295,23 +325,30 @@ class Flush:
         drafts: list[tuple[Outcome, Draft]],
         sizes: dict[str, int],
     ) -> None:
-        """Write exchanges, robots.txt, cookies and html, and the records as drafts; note the bytes of each URL."""
+        """Write exchanges, robots.txt, cookies and bodies, and the records as drafts; note the bytes of each URL."""
 
         def write(it: Outcome) -> None:
             name = it.task.subject
             if it.found == "news" and it.old is not None and self._versions:
                 history.keep(self._store, name, it.old)
-            if it.html is not None:
-                self._store.put_html(name, it.html)
+            self._write_body(it)
             folder, record = "errs" if it.failure else "links", to_json(it.record)
             drafts.append((it, self._files.draft(path_of(folder, name), record)))
-            sizes[it.task.name] = len(it.html or b"") + len(record)
+            sizes[it.task.name] = (it.saved.size if it.saved else len(it.body or b"")) + len(record)
 
         if self._archive:
             self._archive.write()
         self._map(lambda item: self._store.put_robots(*item), robots.items())
         self._map(lambda item: self._jars.write(*item), jars.items())
         self._map(write, group)
+
+    def _write_body(self, it: Outcome) -> None:
+        if it.saved:
+            it.saved.place.publish(it.record["file"])
+        elif it.body is not None and "file" in it.record:
+            self._store.put_file(it.task.subject, it.record["file"], it.body)
+        elif it.body is not None:
+            self._store.put_html(it.task.subject, it.body)
 
     def _publish(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:
         """Give the records their names, and note those that have them: their html must not be written again."""
@@ -348,8 +385,8 @@ class Flush:
         self._count_revisits(revisits)
         group = [it for it in group if not it.found]
         failures = [it for it in group if it.failure]
-        pages = [it for it in group if it.html is not None]
-        others = [it for it in group if it.html is None and not it.failure]
+        pages = [it for it in group if it.body is not None]
+        others = [it for it in group if it.body is None and not it.failure]
         sitemaps = sum(bool(it.record.get("sitemap")) for it in others)
         for name, more in (
             ("pages", len(pages)),
@@ -377,7 +414,7 @@ class Flush:
         self._counters.add("revisits", len(revisits))
         self._counters.add("unchanged", sum(it.found == "same" for it in revisits))
         self._counters.add("changed", sum(it.found == "news" for it in revisits))
-        new = (it for it in revisits if it.html is not None and it.old is not None and not it.old.get("sha224"))
+        new = (it for it in revisits if it.record.get("sha224") and it.old is not None and not it.old.get("sha224"))
         self._counters.add("pages", sum(1 for _ in new))
 
     async def _update_depths(self) -> None:
@@ -416,7 +453,7 @@ class Flush:
 
 def _weight(outcome: Outcome) -> int:
     """Return the bytes of a result that count towards the limits."""
-    return len(outcome.html or b"") + sum(map(len, outcome.record.get("links", ())))
+    return len(outcome.body or b"") + sum(map(len, outcome.record.get("links", ())))
 
 
 def _with_new_links(record: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

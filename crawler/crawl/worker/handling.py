@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crawler.crawl.logs import log
@@ -27,6 +28,7 @@ class Unwritten(NamedTuple):
     """The html of a page that is not in the store yet, for its Page."""
 
     html: bytes
+    root: Path = Path()  # only text is handled, and that needs no file
 
     def text(self, url: str) -> str:
         """Return the html, as the store will."""

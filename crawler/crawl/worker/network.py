@@ -22,8 +22,9 @@ from crawler.frontier.hosts import Host
 from crawler.frontier.task import Task
 from crawler.settings.settings import LiveSettings
 from crawler.web import urls
-from crawler.web.page import Failure, Fetched
+from crawler.web.page import Failure, Fetched, Place
 from crawler.web.robots import MAX_ROBOTS_BYTES
+from crawler.web.sitemap import MAX_SITEMAP_BYTES
 
 NO_DESCRIPTOR = {"dns", "connect", "tls", "timeout"}  # reasons that a lack of file descriptors may look like
 
@@ -42,6 +43,7 @@ class Network(Protocol):
         first_contact: bool = ...,
         admit: Callable[[tuple[str, ...]], None] = ...,
         keep: Callable[[Exchange], None] | None = ...,
+        place: Callable[[], Place] | None = ...,
     ) -> Fetched | Failure:
         """Send one request, unless `admit` raises an error: it is called with the addresses that it may go to.
 
@@ -66,10 +68,18 @@ class Requests:
         self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
         self._pace, self._jars, self._archive = pace, jars, archive
 
-    async def get(self, task: Task, host: Host, condition: tuple[str, ...] = ()) -> Fetched | Failure:
-        """3. Request a page or a sitemap, perhaps with a condition; TooSoon if its address must rest first."""
+    async def get(
+        self, task: Task, host: Host, place: Callable[[], Place], condition: tuple[str, ...] = ()
+    ) -> Fetched | Failure:
+        """3. Request a page or a sitemap, perhaps with a condition; TooSoon if its address must rest first.
+
+        `place` makes the file of a large one.
+        """
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
-        limits: dict[str, Any] = {"content_types": (), "cut": self._settings.now.max_size} if task.level else {}
+        most = min(self._settings.now.max_size, MAX_SITEMAP_BYTES)
+        limits: dict[str, Any] = {"content_types": (), "cut": most} if task.level else {}
+        if not task.level and not self._archive:  # an exchange is written from memory, as it came
+            limits["place"] = place
         self._check_ownership()
         response = await self._network.get(
             task.url,

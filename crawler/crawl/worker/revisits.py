@@ -21,7 +21,7 @@ from crawler.store import visits
 from crawler.store.clock import Clock
 from crawler.store.writer import StoreWriter
 from crawler.web.markup import is_markup
-from crawler.web.page import Failure, Fetched
+from crawler.web.page import Failure, Fetched, Saved
 from crawler.web.text_hash import visible_hash
 
 Record = dict[str, Any]
@@ -66,7 +66,8 @@ class Revisits:
         """Tell whether a response shows, before it is read, that the page is as it was."""
         if response.status == NOT_MODIFIED:
             return True
-        return bool(old.get("sha224")) and old["sha224"] == hashlib.sha224(response.body).hexdigest()
+        came = response.saved.sha224 if response.saved else hashlib.sha224(response.body).hexdigest()
+        return bool(old.get("sha224")) and old["sha224"] == came
 
     def keep_same(self, task: Task, old: Record, response: Fetched) -> None:
         """Leave a page that is as it was for the flush: only its record is written."""
@@ -75,20 +76,30 @@ class Revisits:
         self._lastmods.judge(task.subject, False)
         self._flush.put_revisit(task, record, old, is_same=True)
 
-    async def keep(self, task: Task, old: Record, new: Record, html: bytes | None = None, via: str = "") -> None:
+    async def keep(
+        self,
+        task: Task,
+        old: Record,
+        new: Record,
+        body: bytes | None = None,
+        via: str = "",
+        saved: Saved | None = None,
+    ) -> None:
         """Leave what came instead of the stored page for the flush."""
-        if html is None:
+        if "file" in new:  # what is no text has changed if its bytes have
+            is_news, is_same = True, False
+        elif body is None:
             is_news = any(old.get(name) != new.get(name) for name in ("links", "status", "sitemap"))
             is_same = not is_news and not old.get("sha224")
         else:
-            text = html.decode("utf-8", "replace")
+            text = body.decode("utf-8", "replace")
             new = {"text_sha224": visible_hash(text, is_markup(str(new.get("type")))), **new}
             is_same, is_news = False, new["text_sha224"] != await self._text_of(task, old)
         if new.get("sitemap"):
             await self._lastmods.note(old, new)
         self._lastmods.judge(task.subject, is_news)
         record = visits.replaced(old, new, task.visit, self._clock.time(), is_news)
-        self._flush.put_revisit(task, record, old, html, via, is_news, is_same)
+        self._flush.put_revisit(task, record, old, body, via, is_news, is_same, saved=saved)
 
     async def _text_of(self, task: Task, old: Mapping[str, Any]) -> str | None:
         """Return the hash of the stored page's visible text; records from before the setting do not have it."""

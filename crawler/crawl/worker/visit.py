@@ -16,6 +16,8 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
@@ -31,7 +33,7 @@ from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.pauses import Pauses
 from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
-from crawler.errors import NoDescriptors, StoreError
+from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.fleet.shards import Shards
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
@@ -41,8 +43,8 @@ from crawler.settings.settings import LiveSettings, Settings, delay_for
 from crawler.store.clock import Clock
 from crawler.store.records import build_record, mark_of
 from crawler.store.writer import StoreWriter, encode
-from crawler.web import markup, reasons, sitemap, urls
-from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched
+from crawler.web import kinds, markup, reasons, sitemap, urls
+from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched, Saved
 from crawler.web.robots import Rules, token
 
 LARGE_BODY = 1 << 20  # bytes: a larger page is read in a thread, one at a time, so that requests go on meanwhile
@@ -101,6 +103,9 @@ class Visits:
         except NoDescriptors as error:
             self._pauses.note(error)
             self._put_back(task, host)
+        except StoreAway as error:  # while a large body was saved: the page is not to blame
+            self._pauses.note(error)
+            self._put_back(task, host, self._clock.monotonic() + self._delay(host))
         except StoreError as error:
             self._put_back(task, host)
             self._ending.fail(error)
@@ -112,6 +117,10 @@ class Visits:
     async def _visit_safely(self, task: Task, host: Host) -> None:
         try:
             await self.visit(task, host)
+        except DiskFull as error:  # by a large body, which may be more than the disk has
+            self._pauses.note(error)
+            await self._fail(task, Failure(task.url, "no-room", str(error)))
+            self._table.rest(host, self._clock.monotonic() + self._delay(host))
         except (Stopped, TooSoon, StoreError, sqlite3.OperationalError):
             raise  # the last one is of the machine's own disk: no page is to blame
         except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
@@ -142,12 +151,18 @@ class Visits:
             await self._put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
         sent = await self._jars.prepare(task)
-        response = await self._requests.get(task, host, self._revisits.condition(old) if old else ())
-        wait = await self._jars.ask_again(task, response, sent)
-        if wait is not None:
-            self._retry(task, _without_cookie(task, response), wait)
-        else:
-            await self._keep(task, response, old)
+        condition = self._revisits.condition(old) if old else ()
+        response = await self._requests.get(task, host, partial(self._store.new_file, task.url), condition)
+        try:
+            wait = await self._jars.ask_again(task, response, sent)
+            if wait is not None:
+                await self._discard(response)
+                self._retry(task, _without_cookie(task, response), wait)
+            else:
+                await self._keep(task, response, old)
+        except BaseException:
+            await self._discard(response)
+            raise
         return self._rest(host, response)
 
     def _skip(self, task: Task) -> None:
@@ -273,6 +288,7 @@ class Visits:
         if response.status in REDIRECTS:
             return await self._redirect(task, response, old)
         if old is not None and self._revisits.is_same(old, response):
+            await self._discard(response)
             return self._revisits.keep_same(task, old, response)
         when = self._clock.time()
         try:
@@ -284,24 +300,31 @@ class Visits:
             return await self._fail(task, Failure(task.url, "unreadable", str(error)))
         if task.depth == 0:
             await self._widen(task.url)
-        html = encode(reading.text)
-        record = build_record(response, reading, task.depth, reading.links, when, html)
-        if len(reading.text) + sum(map(len, reading.links)) > LARGE_TEXT:
+        body = response.body if response.is_file else encode(reading.text)
+        record = build_record(response, reading, task.depth, reading.links, when, body)
+        if len(body) + sum(map(len, reading.links)) > LARGE_TEXT:
             await self._wait_for_room()
-        return await self._put_page(task, record, html, old=old)
+        return await self._put_page(task, record, body, saved=response.saved, old=old)
+
+    async def _discard(self, response: Fetched | Failure) -> None:
+        """Remove the file of a large body that is not kept."""
+        if isinstance(response, Fetched) and response.saved:
+            with suppress(StoreError):
+                await self._pauses.until_store_answers(response.saved.place.discard)
 
     async def _put_page(
         self,
         task: Task,
         record: dict[str, Any],
-        html: bytes | None = None,
+        body: bytes | None = None,
         via: str = "",
+        saved: Saved | None = None,
         old: dict[str, Any] | None = None,
     ) -> None:
         """Leave a page for the flush; its links are judged here, so it is noted as a page that is read."""
         if old is not None:
-            return await self._revisits.keep(task, old, record, html, via)
-        return self._noted(task, self._flush.put_page, task, record, html, via)
+            return await self._revisits.keep(task, old, record, body, via, saved)
+        return self._noted(task, self._flush.put_page, task, record, body, via, saved)
 
     async def _wait_for_room(self) -> None:
         """Let a large page wait, and with it those that wait for its memory, while much is still to be written."""
@@ -431,10 +454,11 @@ def _without_cookie(task: Task, response: Fetched | Failure) -> Failure:
 
 
 def read_options(settings: Settings) -> markup.Wants:
-    """Return the settings that concern the reading of a page."""
+    """Return the settings that concern the reading of a page; images are links where images are kept."""
+    images = ("img",) if kinds.admits_images(settings.content_types) else ()
     return markup.Wants(
         parser=settings.parser,
-        follow=settings.follow,
+        follow=(*settings.follow, *images),
         nofollow=settings.nofollow,
         tracking=frozenset(settings.removed_parameters),
         token=token(settings.user_agent),

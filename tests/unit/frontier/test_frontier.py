@@ -421,6 +421,18 @@ def test_two_owners_of_one_shard_lose_nothing_between_them(root: Path) -> None:
     assert len(on_disk(root)) == 3
 
 
+def test_an_heir_writes_anew_also_what_it_had_handed_over_itself(root: Path) -> None:
+    heir = frontier_of(root, "heir")
+    add(heir, Task(A), Task(B), Task(C))  # into folders of a worker that knows these names, and may remove them
+    handed_over = set(root.glob("frontier/*/heir-*"))
+    heir.own([0, 1], inherited=[0, 1])
+    read_all(heir)
+    while not all(heir.tidy(shard) for shard in (0, 1)):
+        pass
+    assert handed_over and not handed_over & set(root.glob("frontier/*/heir-*"))
+    assert on_disk(root).keys() == {A, B, C}
+
+
 def test_two_frontiers_of_one_name_do_not_replace_each_others_batches(root: Path) -> None:
     for url in (A + "1", A + "2"):  # one after the other, as in `begin` and after each death of a worker
         add(frontier_of(root, "same"), Task(url))

@@ -1,0 +1,12 @@
+"""A fleet in one process, on a mount, a clock and a web of the simulation's own; all of it follows from one number.
+
+world      time and scheduling: processes with an event loop and threads, all of them steps of one queue
+disk       the file server: a tree, what of it a sync has reached, and what a power cut leaves
+mount      a machine's view of it, which lies as real mounts were measured to lie
+system     `os` as the doors of crawler/store see it
+web        a tree of pages
+fleet      machines, workers and operators: the program's own classes
+trouble    what happens to them
+checks     what must hold at each step, and in the end
+run        many numbers in a row; a failure is shrunk, and printed with the command that replays it
+"""

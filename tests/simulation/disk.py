@@ -1,0 +1,183 @@
+"""The file server: a tree of folders and files, what of it a sync has reached, and what a power cut leaves of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
+
+FOLDER, FILE = stat.S_IFDIR | 0o777, stat.S_IFREG | 0o666
+
+
+class Node:
+    """A folder or a file."""
+
+    __slots__ = ("changed", "data", "entries", "inode", "is_synced", "mode", "parent", "replaced", "written")
+
+    def __init__(self, mode: int, inode: int, now: float) -> None:
+        self.mode, self.inode = mode, inode
+        self.data = b""
+        self.entries: dict[str, Node] = {}
+        self.parent: Node | None = None
+        self.is_synced = mode == FOLDER
+        self.written = self.changed = now
+        self.replaced: tuple[float, object] = (-1e9, None)  # when its name belonged to another file, and who did it
+
+
+class Change:
+    """A name that was changed: what it was and what it is now."""
+
+    __slots__ = ("folder", "name", "new", "old")
+
+    def __init__(self, folder: Node, name: str, old: Node | None, new: Node | None) -> None:
+        self.folder, self.name, self.old, self.new = folder, name, old, new
+
+    def undo(self) -> None:
+        """Let the name be what it was, if nothing has changed it since."""
+        if self.folder.entries.get(self.name) is not self.new:
+            return
+        if self.old is None:
+            self.folder.entries.pop(self.name, None)
+        else:
+            self.folder.entries[self.name] = self.old
+
+
+class Disk:
+    """The tree, and the changes of names that no sync has reached: those of one operation come or go together."""
+
+    def __init__(self, now: Callable[[], float], loses: bool = True) -> None:
+        """`loses` if a power cut may lose what was not synced."""
+        self._now, self._inodes, self._loses = now, count(10), loses
+        self.root = self.node(FOLDER)
+        self.full = 0  # errno of what needs space, while there is none
+        self._journal: list[list[Change]] = []  # since the last sync of their folder
+        self._lost: list[list[Change]] = []  # that a sync which failed has dropped
+        self.watch: Callable[[str, str, Node], object] = lambda what, path, node: None
+
+    def node(self, mode: int) -> Node:
+        return Node(mode, next(self._inodes), self._now())
+
+    # ---- names
+
+    def set(self, *changes: tuple[Node, str, Node | None]) -> None:
+        """Change names, all of them at once."""
+        made = [Change(folder, name, folder.entries.get(name), new) for folder, name, new in changes]
+        for change in made:
+            now = self._now()
+            change.folder.written = change.folder.changed = now
+            if change.new is None:
+                del change.folder.entries[change.name]
+            else:
+                change.folder.entries[change.name] = change.new
+                change.new.parent, change.new.changed = change.folder, now
+        if self._loses:
+            self._journal.append(made)
+        for change in made:
+            self.tell(change)
+
+    def tell(self, change: Change) -> None:
+        """Tell the one who watches of files that came and went."""
+        where = self.path(change.folder)
+        if where is None:
+            return
+        path = f"{where}/{change.name}" if where else change.name
+        if change.old is not None:
+            self.watch("gone", path, change.old)
+        if change.new is not None:
+            self.watch("here", path, change.new)
+
+    def path(self, node: Node) -> str | None:
+        """Return the path of a folder; None if it was removed."""
+        parts: list[str] = []
+        while node is not self.root:
+            parent = node.parent
+            name = next((name for name, it in parent.entries.items() if it is node), None) if parent else None
+            if name is None or parent is None:
+                return None
+            parts.append(name)
+            node = parent
+        return "/".join(reversed(parts))
+
+    def find(self, path: str) -> Node | None:
+        """Return what has this path."""
+        node: Node | None = self.root
+        for part in filter(None, path.split("/")):
+            node = node.entries.get(part) if node else None
+        return node
+
+    def files(self, path: str) -> Iterator[tuple[str, Node]]:
+        """Yield the names and files in a folder, without temporary ones."""
+        folder = self.find(path)
+        for name, node in sorted(folder.entries.items()) if folder else ():
+            if not name.startswith("."):
+                yield name, node
+
+    def remove(self, path: str) -> None:
+        """Remove a whole folder, as an operator does who should not."""
+        folder = self.find(path)
+        if folder is None or folder.parent is None:
+            return
+        for name in list(folder.entries):
+            self.set((folder, name, None))
+        self.set((folder.parent, path.rpartition("/")[2], None))
+
+    # ---- syncs and power cuts
+
+    def sync_all(self) -> None:
+        """All that was written is on the disk."""
+        for changes in self._journal:
+            for change in changes:
+                if change.new is not None:
+                    change.new.is_synced = True
+        self._journal.clear()
+
+    def sync_folder(self, folder: Node) -> None:
+        """The names in a folder, and those that lead to it, are on the disk."""
+        above = {id(folder)}
+        while folder.parent is not None:
+            folder = folder.parent
+            above.add(id(folder))
+        self._journal = [it for it in self._journal if not all(id(change.folder) in above for change in it)]
+
+    def fail_sync(self) -> None:
+        """What was written is lost, although it can be read, and the next sync succeeds."""
+        self._lost += self._journal
+        self._journal = []
+
+    def cut_power(self, random: Random, in_order: bool) -> None:
+        """Lose what no sync has reached, or a part of it; with `in_order` what came last goes first."""
+        keep = random.randrange(len(self._journal) + 1)
+        for number, changes in reversed([*enumerate(self._journal)]):
+            if number >= keep if in_order else random.random() < 0.5:
+                for change in reversed(changes):
+                    change.undo()
+        for changes in reversed(self._lost):
+            if random.random() < 0.8:
+                for change in reversed(changes):
+                    change.undo()
+        self._journal, self._lost = [], []
+        self._tear(self.root, random)
+
+    def _tear(self, folder: Node, random: Random) -> None:
+        for node in folder.entries.values():
+            if node.mode == FOLDER:
+                self._tear(node, random)
+            elif not node.is_synced:
+                node.data = random.choice([b"", bytes(len(node.data)), node.data])
+                node.is_synced = True
+
+    def need_space(self) -> None:
+        """Raise an error while there is no space."""
+        if self.full:
+            raise OSError(self.full, os.strerror(self.full))
+
+
+def error(number: int) -> OSError:
+    """Return the error with this number."""
+    return OSError(number, os.strerror(number))
+
+
+ENOENT, EIO, ESTALE, EEXIST = errno.ENOENT, errno.EIO, errno.ESTALE, errno.EEXIST

@@ -1,0 +1,266 @@
+"""Each invariant of manual/design.md broken on purpose, by a small change of the source.
+
+A check that cannot fail is none.
+
+PYTHONPATH=tests python -m simulation.mutants prints which seed finds each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from crawler.crawl.worker.flush import Flush
+from crawler.crawl.worker.visit import Visits
+from crawler.fleet.shards import Shards
+from crawler.frontier import rehydrate
+from crawler.frontier.batches import BatchFiles
+from crawler.frontier.frontier import Frontier
+from crawler.store.mount import Files
+from simulation.run import Result, Scenario, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """In the source of a function, one text in place of another."""
+
+    owner: Any
+    function: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken program: which invariant, and within how many seeds of which profile it is found."""
+
+    name: str
+    invariant: str
+    changes: tuple[Change, ...]
+    profile: str | None = None
+    within: int = 40
+    only: tuple[str, ...] = ()  # kinds of trouble; all if none is named
+
+
+PUBLISH = "await self._io(self._publish, drafts, published)"
+HAND_OVER = 'await self._frontier.flush({f"htmls/{it.task.host}" for it in group if it.html is not None})'
+CUT, FREEZE, KILL = ("power_cut",), ("freeze",), ("kill_machine", "kill_worker")
+MUTANTS = (
+    Mutant(
+        "the record before the hand-over",
+        "1",
+        (Change(Flush, "flush", PUBLISH, "pass"), Change(Flush, "flush", HAND_OVER, f"{PUBLISH}; {HAND_OVER}")),
+        within=5,
+    ),
+    Mutant(
+        "the record without its html",
+        "1",
+        (Change(Flush, "_write", "if it.html is not None:", "if it.html is not None and not it.task.depth:"),),
+        within=5,
+    ),
+    Mutant(
+        "no sync before the records",
+        "1",
+        (Change(BatchFiles, "write", "self.files.sync(", "(lambda *_: None)("),),
+        "local",
+        40,
+        CUT,
+    ),
+    Mutant(
+        "no sync of the records before batches are removed",
+        "2",
+        (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
+        "local",
+        40,
+        CUT,
+    ),
+    Mutant(
+        "what is retried leaves the frontier",
+        "2",
+        (
+            Change(
+                Flush,
+                "retry_later",
+                "self._frontier.hand_over([task])",
+                "self._frontier.table.mark_done([task], kept=False)",
+            ),
+        ),
+        within=10,
+    ),
+    Mutant(
+        "what could not be written is not queued again",
+        "2",
+        (Change(Frontier, "flush", "self._queue = queue + self._queue", "pass"),),
+        within=40,
+        only=("faults",),
+    ),
+    Mutant(
+        "a file is written under its own name",
+        "3",
+        (Change(Files, "put", "self._new_name()", "leaf_of(name)"),),
+        within=5,
+    ),
+    Mutant(
+        "an owner is who says so",
+        "4",
+        (
+            Change(
+                Shards,
+                "claim",
+                "return self.files.claim(",
+                'return self.files.create(f"shards/{number}@{self.me}") or (lambda *_: True)(',
+            ),
+        ),
+        "sshfs",
+        20,
+    ),
+    Mutant(
+        "requests without a heartbeat",
+        "5",
+        (Change(Shards, "is_sure", "return ", "return True or "),),
+        "nfs3",
+        100,
+        ("hang", "freeze"),
+    ),
+    Mutant(
+        "a worker that is marked dead goes on",
+        "5",
+        (Change(Shards, "beat", "self._is_marked_dead()", "False"),),
+        "nfs3",
+        100,
+        FREEZE,
+    ),
+    Mutant(
+        "hosts of a dead worker do not rest",
+        "5",
+        (Change(Visits, "_first_due", "now = self._clock.monotonic()", "return self._clock.monotonic()"),),
+        None,
+        100,
+        KILL,
+    ),
+    Mutant(
+        "an emptied frontier is not noted",
+        "6",
+        (
+            Change(BatchFiles, "_note_loss", "mark = ", "return; mark = "),
+            Change(rehydrate, "is_needed", "return not shards <= folders or", "return"),
+        ),
+        None,
+        40,
+        ("remove_folder",),
+    ),
+    Mutant(
+        "what was inherited is not rewritten",
+        "7",
+        (
+            Change(Frontier, "_make_safe", "while self._unsafe and", "while False and"),
+            Change(Frontier, "_make_safe", "return not (self._unsafe or self._unread)", "return not self._unread"),
+        ),
+        "nfs3",
+        100,
+        ("freeze_before",),
+    ),
+    Mutant(
+        "batches are removed without a heartbeat",
+        "7",
+        (Change(Frontier, "_drop", "if not self._is_sure():", "if False:"),),
+        "nfs3",
+        100,
+        ("freeze_before",),
+    ),
+    Mutant(
+        "a sync that failed is forgotten",
+        "7",
+        (Change(Files, "sync", "self.failed_syncs += 1", "pass"),),
+        "local",
+        200,
+        ("faults", "power_cut"),
+    ),
+    Mutant(
+        "no fresh listings",
+        "mounts",
+        (Change(Files, "freshen", "name = self._new_name()", "return True"),),
+        "sshfs",
+        40,
+    ),
+    Mutant(
+        "the end from one look",
+        "the end",
+        (
+            Change(Shards, "all_is_done", "before is None or before.keys() != now.keys()", "False"),
+            Change(Shards, "all_is_done", "any(before[id].mark != now[id].mark for id in now)", "False"),
+            Change(Shards, "all_is_done", "now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL)", "True"),
+        ),
+        None,
+        40,
+    ),
+)
+
+
+@contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """Run the program with this change."""
+    with ExitStack() as stack:
+        sources: dict[tuple[Any, str], list[Change]] = {}
+        for change in mutant.changes:
+            sources.setdefault((change.owner, change.function), []).append(change)
+        for (owner, name), changes in sources.items():
+            stack.enter_context(mock.patch.object(owner, name, _changed(changes)))
+        yield
+
+
+def _changed(changes: list[Change]) -> Any:
+    """Apply several changes to one function."""
+    first = changes[0]
+    given = inspect.getattr_static(first.owner, first.function)
+    source = textwrap.dedent(inspect.getsource(given))
+    for change in changes:
+        if change.old not in source:
+            raise LookupError(f"{change.function} has no {change.old!r} any more; mend this mutant")
+        source = source.replace(change.old, change.new)
+    found: dict[str, Any] = {}
+    code = compile(f"from __future__ import annotations\n{source}", "mutant", "exec")
+    exec(code, vars(sys.modules[given.__module__]), found)
+    return found[first.function]
+
+
+def find(mutant: Mutant, most: int | None = None) -> tuple[int, Scenario, Result] | None:
+    """Return how many seeds it took to find a mutant, and the last of them; None if it was not found."""
+    with applied(mutant):
+        for count in range(1, (most or mutant.within) + 1):
+            scenario = Scenario.of(count - 1, mutant.profile, mutant.only)
+            result = simulate(scenario)
+            if result.error:
+                return count, scenario, result
+    return None
+
+
+def row(mutant: Mutant, found: tuple[int, Scenario, Result] | None) -> str:
+    """A line of the table of mutants."""
+    if found is None:
+        return f"{mutant.invariant:8} {mutant.name:50} not found within {mutant.within} seeds"
+    count, scenario, result = found
+    return f"{mutant.invariant:8} {mutant.name:50} {count:4} {scenario.profile:8} {str(result.error)[:90]}"
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-k", default="", help="only those whose name has this")
+    parser.add_argument("--most", type=int)
+    options = parser.parse_args()
+    for mutant in MUTANTS:
+        if options.k in mutant.name:
+            print(row(mutant, find(mutant, options.most)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""Run the simulation for many numbers; a failure is shrunk, and printed with the command that replays it.
+
+PYTHONPATH=tests python -m simulation.run --seeds 1000 [--from 0] [--profile sshfs] [--seed 17 --troubles 0,2 --verbose]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from random import Random
+
+from simulation import trouble
+from simulation.disk import Disk
+from simulation.fleet import Fleet
+from simulation.mount import PROFILES
+from simulation.patches import patched
+from simulation.system import System
+from simulation.world import World
+
+LIMIT = 900.0  # simulated seconds after the last trouble
+TROUBLES, SECONDS = 6, 12.0
+SHOW_EVERY = 100  # seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a number stands for."""
+
+    seed: int
+    profile: str
+    machines: int
+    workers: int
+    pages: int
+    hosts: int
+    troubles: tuple[trouble.Trouble, ...]
+    only: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = ()) -> Scenario:
+        """Draw a scenario; with `only` these kinds of trouble."""
+        random = Random(seed)
+        names = [*PROFILES]
+        return cls(
+            seed,
+            profile or names[seed % len(names)],
+            random.choice([1, 2, 2, 3]),
+            random.choice([1, 1, 2]),
+            random.choice([15, 40, 60]),
+            random.choice([3, 5, 8]),
+            tuple(trouble.draw(random, SECONDS, TROUBLES, only)),
+            only,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run."""
+
+    error: BaseException | None
+    events: tuple[str, ...]
+    digest: str
+    lines: int
+    steps: int
+    operations: int
+    seconds: float  # simulated
+
+
+def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: None) -> Result:
+    """Run one scenario."""
+    world = World(scenario.seed)
+    world.keep = keep
+    profile = PROFILES[scenario.profile]
+    disk = Disk(lambda: world.now, profile.loses)
+    error: BaseException | None = None
+    mounts: dict[str, object] = {}
+    system = System(world, disk, mounts)  # type: ignore[arg-type]
+    with patched(world, system, profile):
+        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts)
+        system._mounts = fleet.mounts
+        try:
+            _crawl(world, fleet, scenario)
+        except Exception as found:  # noqa: BLE001 - whatever the program does is a finding
+            error = found
+        finally:
+            world.close()
+    return Result(
+        error,
+        tuple(world.events),
+        world.digest,
+        world.lines,
+        world.steps,
+        sum(system.counts.values()),
+        world.now - 1000,
+    )
+
+
+def _crawl(world: World, fleet: Fleet, scenario: Scenario) -> None:
+    fleet.make_store()
+    for _ in range(scenario.machines):
+        fleet.start(fleet.add_machine(), scenario.workers)
+    began = world.now
+    for it in scenario.troubles:
+        world.wait(began + it.when)
+        it.happen(fleet)
+    _let_end(world, fleet)
+    fleet.checks.final()
+    if world.failure:
+        raise world.failure
+
+
+def _let_end(world: World, fleet: Fleet) -> None:
+    """Wait until all troubles are over and every machine has ended; where none is left, start one."""
+    limit = world.now + LIMIT
+    for attempt in range(12):
+        if not world.run(lambda: not fleet.running and not fleet.busy, limit):
+            raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LIMIT:.0f} s")
+        last = fleet.runs[-1].ended if fleet.runs else ""
+        if attempt and last == "over" and not fleet.checks.missing():
+            return
+        world.wait(world.now + 20)  # somebody comes and starts it again
+        if not fleet.running:
+            fleet.start(fleet.operator, 1)
+    raise AssertionError(
+        f"the crawl does not end: {[run.ended for run in fleet.runs]}, missing {fleet.checks.missing()[:3]}"
+    )
+
+
+def shrink(scenario: Scenario, tries: int = 40) -> Scenario:
+    """Return a smaller scenario that fails as well."""
+    for _ in range(tries):
+        smaller = [
+            *(replace(scenario, troubles=_without(scenario.troubles, n)) for n in range(len(scenario.troubles))),
+            *([replace(scenario, machines=scenario.machines - 1)] if scenario.machines > 1 else []),
+            *([replace(scenario, workers=1)] if scenario.workers > 1 else []),
+            *([replace(scenario, pages=scenario.pages // 2)] if scenario.pages > 4 else []),
+        ]
+        found = next((it for it in smaller if simulate(it).error), None)
+        if found is None:
+            return scenario
+        scenario = found
+    return scenario
+
+
+def _without(troubles: tuple[trouble.Trouble, ...], number: int) -> tuple[trouble.Trouble, ...]:
+    return troubles[:number] + troubles[number + 1 :]
+
+
+def command(scenario: Scenario) -> str:
+    """The command that replays a scenario."""
+    drawn = Scenario.of(scenario.seed, scenario.profile, scenario.only)
+    kept = [str(drawn.troubles.index(it)) for it in scenario.troubles]
+    args = [f"--profile {scenario.profile}", *([f"--only {','.join(scenario.only)}"] if scenario.only else [])]
+    args += [f"--troubles {','.join(kept) or 'none'}"] if len(kept) < len(drawn.troubles) else []
+    for name in ("machines", "workers", "pages"):
+        if getattr(scenario, name) != getattr(drawn, name):
+            args.append(f"--{name} {getattr(scenario, name)}")
+    return f'make simulate SEED={scenario.seed} ARGS="{" ".join(args)}"'
+
+
+def report(scenario: Scenario, result: Result, small: Scenario) -> str:
+    """What a person needs to know of a failure."""
+    last = simulate(small)
+    lines = "\n".join(f"    {line}" for line in last.events)
+    return (
+        f"seed {scenario.seed} on {scenario.profile}: {type(result.error).__name__}: {result.error}\n"
+        f"shrunk to {small.machines} machines with {small.workers} workers, {small.pages} pages and "
+        f"{', '.join(f'{it.kind} at {it.when:.1f} s' for it in small.troubles) or 'no trouble'}:\n{lines}\n"
+        f"  {type(last.error).__name__}: {last.error}\nreplay:  {command(scenario)}\nshrunk:  {command(small)}"
+    )
+
+
+def many(
+    seeds: Iterable[int], profile: str | None, is_quick: bool = False, only: tuple[str, ...] = ()
+) -> tuple[int, Counter[str]]:
+    """Run many numbers; return how many failed, and how many there were of each profile."""
+    failed, counts = 0, Counter[str]()
+    for seed in seeds:
+        scenario = Scenario.of(seed, profile, only)
+        counts[scenario.profile] += 1
+        result = simulate(scenario)
+        if counts.total() % SHOW_EVERY == 0:
+            print(f"{counts.total()} seeds, {failed} failed", file=sys.stderr, flush=True)
+        if result.error:
+            failed += 1
+            print(report(scenario, result, scenario if is_quick else shrink(scenario)), flush=True)
+    return failed, counts
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--from", dest="first", type=int, default=0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--profile", choices=[*PROFILES])
+    parser.add_argument("--only", default="", help="kinds of trouble, with commas")
+    parser.add_argument("--troubles", help="numbers of those that happen, or none")
+    parser.add_argument("--quick", action="store_true", help="do not shrink failures")
+    parser.add_argument("--digest", action="store_true", help="print what the log of each seed comes to")
+    for name in ("machines", "workers", "pages"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--verbose", action="store_true", help="print every event of the one seed")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _one(options)
+    began = time.process_time()
+    if options.digest:
+        for seed in range(options.first, options.first + options.seeds):
+            result = simulate(Scenario.of(seed, options.profile))
+            print(seed, result.lines, result.digest, result.error or "")
+        return 0
+    failed, counts = many(
+        range(options.first, options.first + options.seeds), options.profile, options.quick, _kinds(options.only)
+    )
+    seconds = time.process_time() - began
+    profiles = ", ".join(f"{name} {count}" for name, count in counts.items())
+    print(
+        f"{counts.total()} seeds ({profiles}), {failed} failed; {seconds:.0f} CPU seconds, "
+        f"{counts.total() / seconds:.2f} seeds a second"
+    )
+    return int(failed > 0)
+
+
+def _kinds(names: str) -> tuple[str, ...]:
+    return tuple(filter(None, names.split(",")))
+
+
+def _one(options: argparse.Namespace) -> int:
+    scenario = Scenario.of(options.seed, options.profile, _kinds(options.only))
+    if options.troubles:
+        kept = [] if options.troubles == "none" else [int(number) for number in options.troubles.split(",")]
+        scenario = replace(scenario, troubles=tuple(scenario.troubles[number] for number in kept))
+    for name in ("machines", "workers", "pages"):
+        if getattr(options, name):
+            scenario = replace(scenario, **{name: getattr(options, name)})
+    result = simulate(scenario, print if options.verbose else lambda line: None)
+    print("\n".join(result.events) if not options.verbose else "")
+    print(
+        f"{result.lines} events, {result.steps} steps, {result.operations} operations, {result.seconds:.0f} s; "
+        f"{result.digest}"
+    )
+    print(f"{type(result.error).__name__}: {result.error}" if result.error else "all checks hold")
+    if result.error and options.verbose:
+        import traceback
+
+        traceback.print_exception(result.error)
+    return int(result.error is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

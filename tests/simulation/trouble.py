@@ -1,0 +1,233 @@
+"""What happens to a fleet: each trouble is a function of the fleet and a few numbers, drawn before the run begins."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from crawler.commands.retry import Wanted, retry
+from crawler.crawl.start import add
+from crawler.fleet import control
+from simulation.fleet import SHARDS, Fleet, Run
+from simulation.mount import Mount
+from simulation.world import Machine, Process
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What happens when; `dice` and `seconds` say to whom and for how long."""
+
+    when: float
+    kind: str
+    dice: float
+    seconds: float
+
+    def happen(self, fleet: Fleet) -> None:
+        """Let it happen."""
+        fleet.world.note(f"TROUBLE {self.kind} {self.dice:.3f} {self.seconds:.2f}")
+        KINDS[self.kind](fleet, self)
+
+    def pick(self, items: list) -> object:
+        """Choose by the dice; None if there is nothing."""
+        return items[int(self.dice * len(items))] if items else None
+
+
+def later(fleet: Fleet, seconds: float, act: Callable[[], object]) -> None:
+    """Let something happen after a while, unless the fleet is left in peace by then."""
+    fleet.world.at(fleet.world.now + seconds, Process(fleet.operator, "fate"), act)
+
+
+def _run(fleet: Fleet, trouble: Trouble) -> Run | None:
+    return trouble.pick(fleet.running)  # type: ignore[return-value]
+
+
+def _mount(fleet: Fleet, trouble: Trouble) -> Mount:
+    """One that a run uses, if there is one."""
+    used = [fleet.mounts[name] for name in dict.fromkeys(run.machine.name for run in fleet.running)]
+    return trouble.pick(used or [*fleet.mounts.values()])  # type: ignore[return-value]
+
+
+def _machine(fleet: Fleet, trouble: Trouble) -> Machine:
+    return trouble.pick([*fleet.machines.values()])  # type: ignore[return-value]
+
+
+def kill_worker(fleet: Fleet, trouble: Trouble) -> None:
+    """`kill -9` of a worker; its supervisor starts another."""
+    run = _run(fleet, trouble)
+    living = [child for child in run.children.values() if not child.is_dead] if run else []
+    if living:
+        fleet.checks.disturbed += 1
+        living[int(trouble.seconds * 1000) % len(living)].is_dead = True
+
+
+def kill_machine(fleet: Fleet, trouble: Trouble) -> None:
+    """A machine is gone, and comes back after a while."""
+    run = _run(fleet, trouble)
+    if run:
+        fleet.checks.disturbed += 1
+        run.kill()
+        later(fleet, trouble.seconds, lambda: fleet.start(run.machine, run.workers))
+
+
+def freeze(fleet: Fleet, trouble: Trouble) -> None:
+    """A machine is suspended: nothing of it goes on, and it does not know."""
+    fleet.checks.disturbed += 1
+    machine = _machine(fleet, trouble)
+    machine.frozen_until = max(machine.frozen_until, fleet.world.now + 2 * trouble.seconds)
+
+
+def freeze_before(fleet: Fleet, trouble: Trouble) -> None:
+    """A machine is suspended just before an operation, and finishes that when others may have taken over."""
+    mount, what = _mount(fleet, trouble), OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)]
+
+    def ambush(operation: str) -> bool:
+        if operation != what:
+            return False
+        fleet.checks.disturbed += 1
+        fleet.world.note(f"freeze before {operation}")
+        mount.machine.frozen_until = fleet.world.now + 5.5 + trouble.seconds
+        return True
+
+    mount.ambush = ambush
+
+
+def kill_before(fleet: Fleet, trouble: Trouble) -> None:
+    """A process is killed just before it removes, renames or lists something."""
+    mount, what = _mount(fleet, trouble), OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)]
+
+    def ambush(operation: str) -> bool:
+        process = fleet.world.current
+        if operation != what or process is None or process.name[0] != "w":
+            return False
+        fleet.checks.disturbed += 1
+        fleet.world.note(f"kill before {operation}")
+        process.is_dead = True
+        return True
+
+    mount.ambush = ambush
+
+
+def cut_off(fleet: Fleet, trouble: Trouble) -> None:
+    """A machine has no mount for a while."""
+    fleet.checks.disturbed += 1
+    _mount(fleet, trouble).away_until = fleet.world.now + 1.5 * trouble.seconds
+
+
+def hang(fleet: Fleet, trouble: Trouble) -> None:
+    """The file server does not respond, to anybody or to one machine."""
+    fleet.checks.disturbed += 1
+    for mount in fleet.mounts.values() if trouble.dice < 0.5 else [_mount(fleet, trouble)]:
+        mount.hangs_until = fleet.world.now + 1.5 * trouble.seconds
+
+
+def server_restarts(fleet: Fleet, trouble: Trouble) -> None:
+    """All handles are stale."""
+    fleet.checks.disturbed += 1
+    for mount in fleet.mounts.values():
+        mount.generation += 1
+        mount.away_until = fleet.world.now + trouble.seconds / 4
+
+
+def faults(fleet: Fleet, trouble: Trouble) -> None:
+    """Operations fail now and then, before they are done or after."""
+    fleet.checks.disturbed += 2
+    mount = _mount(fleet, trouble)
+    mount.fault = trouble.dice * 0.1
+    later(fleet, 2 * trouble.seconds, lambda: setattr(mount, "fault", 0.0))
+
+
+def disk_full(fleet: Fleet, trouble: Trouble) -> None:
+    """No space left, or a quota is used up."""
+    fleet.disk.full = errno.ENOSPC if trouble.dice < 0.5 else errno.EDQUOT
+    fleet.checks.disturbed += 1
+    later(fleet, trouble.seconds, lambda: setattr(fleet.disk, "full", 0))
+
+
+def power_cut(fleet: Fleet, trouble: Trouble) -> None:
+    """The machine with the disk has no power for a moment: what was not synced is gone, and so is what ran there."""
+    fleet.checks.disturbed += 1
+    if fleet.profile.is_shared:
+        return server_restarts(fleet, trouble)
+    for run in fleet.running:
+        run.kill()
+        later(fleet, trouble.seconds / 4, lambda run=run: fleet.start(run.machine, run.workers))
+    fleet.disk.cut_power(fleet.world.random, trouble.dice < 0.5)
+    for mount in fleet.mounts.values():
+        mount.generation += 1
+    return fleet.checks.after_power_cut()
+
+
+def clock_jumps(fleet: Fleet, trouble: Trouble) -> None:
+    """The wall clock of a machine is set."""
+    _machine(fleet, trouble).skew += (trouble.dice - 0.5) * 7200
+
+
+def join(fleet: Fleet, trouble: Trouble) -> None:
+    """Another machine takes part."""
+    fleet.start(fleet.add_machine(), 1 + (trouble.dice < 0.5))
+
+
+def stop(fleet: Fleet, trouble: Trouble) -> None:
+    """`crawler stop`; later somebody runs one machine again."""
+    fleet.do(lambda: control.stop(fleet.open(), lambda text: None, fleet.operator.clock))
+    later(fleet, 2 * trouble.seconds, lambda: fleet.start(fleet.operator, 1))
+
+
+def pause(fleet: Fleet, trouble: Trouble) -> None:
+    """`crawler pause`, and later `crawler resume`."""
+    fleet.do(lambda: control.pause(fleet.open()), lambda: control.resume(fleet.open()), gap=trouble.seconds)
+
+
+def add_seed(fleet: Fleet, trouble: Trouble) -> None:
+    """`crawler add` of a page in the middle of the tree."""
+    url = fleet.tree.urls[int(trouble.dice * fleet.tree.count)]
+    fleet.do(lambda: add(fleet.open(), [url]))
+
+
+def retry_failures(fleet: Fleet, trouble: Trouble) -> None:
+    """`crawler retry`: what is gone is requested once more."""
+    fleet.checks.disturbed += 1
+
+    def call() -> str:
+        store = fleet.open()
+        return retry(store, store.settings(), Wanted())
+
+    fleet.do(call)
+
+
+def remove_folder(fleet: Fleet, trouble: Trouble) -> None:
+    """Somebody removes a part of the frontier, who should not."""
+    fleet.checks.is_damaged = True
+    fleet.checks.disturbed += 1
+    fleet.disk.remove(f"frontier/{int(trouble.dice * SHARDS):03d}")
+
+
+OPERATIONS = ("drop", "drop", "publish", "claim", "listdir", "fsync", "unlink")  # "drop" is of a batch
+KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
+    **{call.__name__: call for call in (kill_worker, kill_machine, freeze, cut_off, hang, server_restarts, faults)},
+    **{call.__name__: call for call in (disk_full, power_cut, clock_jumps, join, stop, pause, add_seed)},
+    **{call.__name__: call for call in (retry_failures, remove_folder, freeze_before, kill_before)},
+}
+WEIGHTS = {
+    "kill_worker": 2,
+    "kill_machine": 3,
+    "freeze": 3,
+    "freeze_before": 4,
+    "kill_before": 4,
+    "faults": 3,
+    "power_cut": 3,
+    "remove_folder": 0.5,
+}
+
+
+def draw(random: Random, seconds: float, most: int, only: tuple[str, ...] = ()) -> list[Trouble]:
+    """Draw what will happen within so many seconds; `only` what is named, if anything is."""
+    kinds = [*(only or KINDS)]
+    weights = [WEIGHTS.get(kind, 1) for kind in kinds]
+    troubles = [
+        Trouble(random.uniform(0.5, seconds), random.choices(kinds, weights)[0], random.random(), random.uniform(1, 8))
+        for _ in range(random.randrange(bool(only), most + 1))
+    ]
+    return sorted(troubles, key=lambda trouble: trouble.when)
