@@ -244,7 +244,7 @@ def test_a_waiting_url_is_found_among_others_that_begin_or_end_like_it(root: Pat
 def test_a_line_may_have_more_columns_or_lack_its_end(root: Path, line: str) -> None:
     put_batch(root, shard_of_url(f"{A}/w", SHARDS), line.format(f"{A}/w"))
     waiting = told(root, f"{A}/w")["waiting"]
-    assert waiting == {"depth": 3, "attempt": 0, "due": None, "seconds": 0}
+    assert waiting == {"depth": 3, "attempt": 0, "priority": 5, "due": None, "seconds": 0}
 
 
 def test_the_latest_attempt_counts_and_a_record_comes_before_a_line(root: Path) -> None:

@@ -218,7 +218,7 @@ class Here:
     def get_context(self, kind): return self
     def RawValue(self, kind, value):
         import ctypes
-        return ctypes.c_int(value)
+        return (ctypes.c_double if kind == "d" else ctypes.c_int)(value)
     def RawArray(self, kind, size):
         import ctypes
         return ({"q": ctypes.c_longlong, "c": ctypes.c_char}[kind] * size)()
@@ -227,10 +227,10 @@ from crawler.crawl.start import begin
 from crawler.settings.settings import check
 root = machine.Path(sys.argv[2])
 from crawler.fetch.trust import Trust
-given = check({"delay": 0, "heartbeat": 0.2, "durable": False}, "test")
+given = check({"scope": "any", "delay": 0, "heartbeat": 0.2, "durable": False, "shards": 16}, "test")
 settings = begin(root, given, [sys.argv[4]], "aaaa", print)
 machine._scoreboard = scoreboard.Scoreboard(Here(), 1, 2)
-print(machine.work(str(root), 0, "bbbb", settings, Trust(connect_to=(sys.argv[3],))))
+print(machine.work(str(root), 0, "", "bbbb", settings, Trust(connect_to=(sys.argv[3],)), None))
 """
 
 

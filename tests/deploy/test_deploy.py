@@ -25,11 +25,13 @@ import pytest
 import yaml
 from lab.world import LONG
 
-from crawler import __version__, errors, settings
+from crawler import __version__, errors
 from crawler.commands import main
 from crawler.commands import run as crawl
 from crawler.commands.arguments import normalize_seed
 from crawler.fetch.trust import read_secrets
+from crawler.settings import values
+from crawler.settings.settings import Settings
 
 TOP = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))
@@ -114,7 +116,7 @@ def test_no_service_has_more_than_it_needs() -> None:
         assert service["tmpfs"] == ["/tmp:size=256m,mode=1777"], "$TMPDIR is the only other place to write to"
         assert service["mem_limit"] in ("1g", "2g") and 512 <= service["pids_limit"] <= 8192
     workers = main.read(SERVICES["crawler"]["command"]).workers
-    assert settings.size(SERVICES["crawler"]["mem_limit"].upper()) >= workers * 0.9e9, "what a worker may need"
+    assert values.size(SERVICES["crawler"]["mem_limit"].upper()) >= workers * 0.9e9, "what a worker may need"
 
 
 def test_secrets_reach_a_container_by_a_file_that_the_program_accepts(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_three_crawlers_of_the_compose_file_share_a_store_and_give_it_back_befor
         wait_for(["sh", "-c", f"! ls {shlex.quote(str(store))}/shards | grep -q @free"])
         for crawler in crawlers:
             crawler.terminate()
-        grace = settings.duration(SERVICES["crawler"]["stop_grace_period"])
+        grace = values.duration(SERVICES["crawler"]["stop_grace_period"])
         assert [crawler.wait(grace) for crawler in crawlers] == [errors.STOPPED] * 3
         assert all(name.endswith("@free") for name in os.listdir(store / "shards"))
     finally:
@@ -318,7 +320,7 @@ def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_th
     assert command.command is crawl.run_crawl
     assert (
         spec["template"]["spec"]["terminationGracePeriodSeconds"]
-        > settings.Settings(**crawl.given_settings(command)).timeout
+        > Settings(**crawl.given_settings(command)).timeout
     )
 
 
@@ -399,4 +401,4 @@ def test_what_continuous_integration_runs_is_a_program_and_calls_the_targets_tha
     assert os.access(run, os.X_OK)
     assert subprocess.run(["bash", "-n", str(run)]).returncode == 0
     called = [line for line in run.read_text("utf-8").splitlines() if line.startswith("make ")]
-    assert called == ["make check test", 'make pythons PYTHONS="3.12 3.13 3.14"', "make fleet"]
+    assert called == ["make venv", "make check test", 'make pythons PYTHONS="3.12 3.13 3.14"', "make fleet"]
