@@ -56,6 +56,7 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
     (("-H", "--header"), "headers", {"metavar": "LINE", "action": "append"}),
     (("--no-robots",), "robots", {"action": "store_false", "default": None}),
     (("--shards",), "shards", {"metavar": "N"}),
+    (("--recrawl",), "recrawl", {"metavar": "TIME|adaptive"}),
 )
 
 

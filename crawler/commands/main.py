@@ -38,6 +38,7 @@ COMMANDS = {
     "resume": Command("crawl", "control", "have all machines resume after `pause`"),
     "stop": Command("crawl", "control", "have all machines finish cleanly, and wait for them"),
     "retry": Command("crawl", "retry", "request failed URLs again"),
+    "refresh": Command("crawl", "refresh", "visit stored pages again now, whatever the schedule says"),
     "rehydrate": Command("crawl", "control", "rebuild the frontier from the saved links"),
     "status": Command("watch", "status", "show the state of a crawl"),
     "top": Command("watch", "top.screen", "watch all machines of a crawl at work"),
@@ -49,6 +50,9 @@ COMMANDS = {
     "cat": Command("the corpus", "browse", "print the html of a page"),
     "links": Command("the corpus", "browse", "print the links of a page"),
     "hosts": Command("the corpus", "browse", "list the hosts of a store"),
+    "changes": Command("the corpus", "changes", "list new, changed, moved and gone pages, or as a feed"),
+    "history": Command("the corpus", "versions", "list the versions of a page"),
+    "diff": Command("the corpus", "versions", "show what is different between two versions of a page"),
     "export": Command("the corpus", "export.export", "write pages to a file or a database, a row each"),
     "extract": Command("the corpus", "extract.extract", "extract data from stored pages by rules, without requests"),
     "compare": Command("more", "compare", "time the same URLs by processes, by requests at once, and by both"),
@@ -205,6 +209,10 @@ class Layout(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=25)
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Return a paragraph in which no flag is divided at its hyphens."""
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """`-d, --depth N`, and not `-d N, --depth N`."""
         if not action.option_strings or action.nargs == 0:
@@ -213,7 +221,7 @@ class Layout(argparse.HelpFormatter):
         return f"{', '.join(action.option_strings)} {value}"
 
 
-class Overview(Layout, argparse.RawDescriptionHelpFormatter):
+class Overview(argparse.RawDescriptionHelpFormatter, Layout):
     """The same, with the groups of commands as they are."""
 
 

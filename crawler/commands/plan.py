@@ -81,6 +81,7 @@ class Workload:
     files: float = RATES["server"].value
     others: float = RATES["others"].value
     warc: float = 0.0  # bytes of WARC files a page
+    versions: float = 0.0  # older versions of a page that are kept
 
 
 class Estimate:
@@ -98,8 +99,11 @@ class Estimate:
         workers = max(cpu, open_requests) / seconds / rate("load")
         self.machines = max(math.ceil(workers / task.workers - 1e-9), 1)
         self.memory = rate("memory") * 1e6 * task.workers  # bytes a machine
-        self.files = pages * (rate("files_page") + task.others) + rate("files_host") * hosts  # each takes an inode
+        # Each takes an inode, and the versions of a page have a folder.
+        versions = task.versions * rate("files_page") + (task.versions > 0)
+        self.files = pages * (rate("files_page") + versions + task.others) + rate("files_host") * hosts
         page = _blocks(task.page_size) + _blocks(rate("record")) + task.others * BLOCK
+        page += task.versions * (_blocks(task.page_size) + _blocks(rate("record"))) + (task.versions > 0) * BLOCK
         self.disk = pages * (page + task.warc) + hosts * rate("files_host") * BLOCK
         # Files a second that the file server takes, as `crawler doctor` counts them; over 1 server, one is too slow.
         self.server_files = (rate("files_page") * pages + rate("files_host") * hosts) / seconds
@@ -130,6 +134,7 @@ def commands(add: Add) -> None:
     made.add_argument("--from", dest="store", type=Path, metavar="STORE", help=help)
     made.add_argument("--page-size", type=flag(_size), metavar="SIZE", help="of a page's html (default 30K)")
     made.add_argument("--warc", action="store_true", help="with `warc: true`: WARC files beside the pages")
+    made.add_argument("--versions", type=flag(values.whole(0)), metavar="N", help="older ones of a page (`history`)")
     made.add_argument("--delay", type=flag(values.duration), metavar="TIME", help="between requests (default 1s)")
     made.add_argument("--workers", type=WHOLE, metavar="N", help="of a machine, one a core (default 4)")
     made.add_argument(
@@ -147,6 +152,8 @@ def run(options: argparse.Namespace) -> int:
     names = ("hosts", "page_size", "delay", "workers", "concurrency", "files")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     task = Workload(**{"pages": options.pages, "hosts": hosts, "seconds": options.days, **learned, **given})
+    if options.versions:
+        task = replace(task, versions=options.versions)
     if options.warc and not task.warc:
         task = replace(task, warc=rate("warc") * task.page_size)
     if task.hosts > task.pages:

@@ -240,7 +240,7 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
     except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
-    if code == errors.LIMIT and not found["waiting"] and not (others or lacks):
+    if code == errors.LIMIT and not (found["waiting"] or is_later or others or lacks):
         code = errors.OVER
     ended = LIMIT_REACHED if code == errors.LIMIT else errors.EXIT_CODES[code].partition(";")[0]
     lacking = status.regions_without_machines(found)

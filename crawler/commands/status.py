@@ -27,7 +27,9 @@ from crawler.web.reasons import KINDS
 from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
 
-TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "skipped")
+TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "skipped", "revisits", "unchanged", "changed")
+FRESHNESS = ("fresh", "due", "overdue")  # how many pages, as the living workers know
+VISIT_RATES = ("revisits_rate", "unchanged_rate", "changed_rate")  # a second, over about the last minute
 WAITING_FOR = {"in_flight": "in flight", "turn": "request slot"}  # other names are plain words already
 FEW_WORKERS = 8  # that are shown one by one without --verbose
 MAIN_REASONS = 6  # of each kind that are shown
@@ -72,6 +74,7 @@ def tell(
         "traps": dict(sums["traps"].most_common()),
         "limits": dict(sums["limits"].most_common()),
         "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
+        **{name: sum(found.get(name, 0) for found in of_the_living) for name in FRESHNESS},
         "next_due": _next_due(of_the_living, members.counters),
         "waiting_for": dict(_sum(of_the_living, "waiting_for").most_common()),
         "uncounted": 0 if counters else len(store.files.names("links")),
@@ -80,6 +83,7 @@ def tell(
         "ignored_settings": sorted({worker["ignored_settings"] for worker in alive} - {""})
         or ([wrong] if wrong else []),
         "rate": round(sum(worker["rate"] for worker in alive), 2),
+        **{name: round(sum(found.get(name, 0) for found in of_the_living), 2) for name in VISIT_RATES},
         "machines": members.machines,
         "workers": members.workers,
         "shards": settings.shards,
@@ -153,6 +157,7 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         *(_line(kind, f"{found[kind]:,}", main_reasons(found, kind)) for kind in KINDS),
         *([_skipped(found)] if found["skipped"] or found["traps"] else []),
         _line("waiting", f"{found['waiting']:,}", _waiting(found)),
+        *([_revisits(found)] if found["revisits"] or found["fresh"] or found["due"] else []),
         _states("machines", found["machines"]),
         _states("workers", found["workers"]),
     ]
@@ -184,6 +189,13 @@ def _waiting(found: dict[str, Any]) -> str:
     """Return what the waiting URLs wait for, and when the next is due if that is more than an hour away."""
     later = [f"the next is due {printable(found['next_due'])}"] if found["waiting"] and found["next_due"] else []
     return "; ".join([*filter(None, [listed(found["waiting_for"], WAITING_FOR)]), *later])
+
+
+def _revisits(found: dict[str, Any]) -> str:
+    """Return the line about visits of stored pages, and how many of these are fresh."""
+    told = listed({name: found[name] for name in ("unchanged", "changed", *FRESHNESS)})
+    rate = f", {found['revisits_rate']:.1f} a second" if found["revisits_rate"] else ""
+    return _line("revisits", f"{found['revisits']:,}", told + rate)
 
 
 def _line(name: str, value: str, more: str = "") -> str:

@@ -34,12 +34,12 @@ from crawler.crawl.reload import SettingsWatcher, Verdict
 from crawler.crawl.resources import BASE_FILES, concurrency_for, files_for
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.watchdog import Watchdog, longest_silence
-from crawler.crawl.worker import ending
+from crawler.crawl.worker import ending, schedule
 from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
 from crawler.fetch.trust import Trust
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.batches import Outbox, from_lines
-from crawler.frontier.task import Task
+from crawler.frontier.task import REVISIT, Task
 from crawler.settings.settings import Settings, render
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
@@ -267,11 +267,17 @@ class Machine:
         for number, task in enumerate(suspects):
             total = self._blamed[task.name] = max(self._blamed[task.name], task.blame) + blame
             if total >= MAX_BLAME:
-                store.put_failure(task.name, Failure(task.url, "worker-died", how), task.attempt + 1, task.depth)
+                self._give_up(store, outbox, task, Failure(task.url, "worker-died", how))
             else:
                 due = time.monotonic() + step * number
                 retried.append(task._replace(attempt=task.attempt + 1, due=due, blame=total))
         outbox.send(retried)
+
+    def _give_up(self, store: StoreWriter, outbox: Outbox, task: Task, failure: Failure) -> None:
+        if task.kind == REVISIT:
+            schedule.give_up(store, outbox, self.settings, task, failure)
+        else:
+            store.put_failure(task.name, failure, task.attempt + 1, task.depth)
 
     def _has_crashed(self, row: int) -> bool:
         """Whether a dead worker crashed or ran out of memory, so that it was not killed from outside."""

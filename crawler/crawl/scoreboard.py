@@ -12,6 +12,7 @@ from crawler.web.reasons import KINDS
 
 COUNTERS = (
     *("pages", "redirects", "sitemaps", "retries", "bytes", *KINDS, "handler_errors"),
+    *("revisits", "unchanged", "changed"),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
     "jars",  # files of cookies that were written
     *("ticks", "large_pages", "large_bytes"),  # signs of progress (see `watchdog`)

@@ -23,6 +23,7 @@ from crawler.frontier.scope import SEED_PRIORITY, Scope, bars, seed_tasks
 from crawler.frontier.task import Task
 from crawler.settings.settings import FIXED, Settings, as_pair, check_together, contradictions, show_safely
 from crawler.store import kept, origin
+from crawler.store.history import HISTORY
 from crawler.store.mount import FILE, FOLDER, Files
 from crawler.store.store import FOLDERS, Store, check_store
 from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
@@ -30,7 +31,7 @@ from crawler.terminal import many
 from crawler.web import addresses, urls
 from crawler.web.text import masked
 
-HARMLESS = {*FOLDERS, "crawl.yaml", "lost+found", old_corpus.OLD}
+HARMLESS = {*FOLDERS, HISTORY, "crawl.yaml", "lost+found", old_corpus.OLD}
 MAX_LOOKUPS = 1000  # more added URLs than this are not looked up one by one
 WRITERS = 16  # batches that are written concurrently
 
@@ -63,6 +64,7 @@ def begin(
     control.sweep(files)
     members.announce(files, me)  # before anything slow, so that `crawler stop` finds us
     make_whole(store, settings, me, show)
+    rehydrate.schedule_all(store, settings, show)
     store.keep_settings(settings)
     excluded = _excluded(seeds, settings)
     if excluded:

@@ -106,6 +106,11 @@ class Request:
     addresses: tuple[str, ...] = ()  # of that name, in the order to try them; empty for an address or behind a proxy
     archived: bool = False  # its response is wanted as it came, whatever its outcome: see `exchange`
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the server may answer that nothing has changed."""
+        return any(line.lower().startswith(("if-none-match:", "if-modified-since:")) for line in self.headers)
+
     def fail(self, reason: str, detail: str = "", retry_after: float | None = None) -> Failure:
         """Return the failure of this request."""
         return Failure(self.url, reason, detail, retry_after)
@@ -212,6 +217,8 @@ def check_headers(request: Request, status: int, headers: Mapping[str, str]) -> 
     if status in REDIRECTS:
         has_target = bool(headers.get("location"))
         return Fetched(request.url, status, headers) if has_target else request.fail("bad-redirect", "no Location")
+    if status == 304 and request.is_conditional:
+        return Fetched(request.url, status, headers)
     if not 200 <= status < 300:
         return request.fail(f"http-{status}", "", _retry_after(headers))
     kind = type_of(headers)

@@ -191,6 +191,8 @@ def _rows_of(*kinds: Check) -> Check:
 NUMBERS = ("pid", "pages", "waiting", "in_flight", "hosts", "shards", "rate")
 CHECKS: dict[str, Check] = {
     **dict.fromkeys((*NUMBERS, "redirects", "sitemaps", "retries", "bytes", "skipped"), _is_number),
+    **dict.fromkeys(("revisits", "unchanged", "changed", "fresh", "due", "overdue"), _is_number),
+    **dict.fromkeys(("revisits_rate", "unchanged_rate", "changed_rate"), _is_number),
     **dict.fromkeys(("reasons", "traps", "limits", "waiting_for"), _dict_of(_is_number)),
     "blocked": _dict_of(_is_text),
     "next_due": _is_text,

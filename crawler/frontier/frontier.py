@@ -18,7 +18,7 @@ from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.table import Table
-from crawler.frontier.task import PAGE, Task, shard_of, shard_of_host
+from crawler.frontier.task import PAGE, REVISIT, Task, shard_of, shard_of_host
 from crawler.settings.regions import place, region_of_host
 from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
@@ -43,7 +43,9 @@ class Frontier:
         before_reading: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`is_sure` tells whether nobody can have taken over our shards; `before_reading` is for new batches."""
-        self.table = Table(settings.order, settings.depth is not None, settings.max_share, limits_of(settings))
+        self.table = Table(
+            settings.order, settings.depth is not None, settings.max_share, limits_of(settings), settings.fresh_share
+        )
         self.shards = settings.shards
         self.spread = settings.spread
         self._regions = settings.region_rules
@@ -69,9 +71,9 @@ class Frontier:
 
     # ---- taking
 
-    def take(self, unanswered: bool = True) -> tuple[Task, Host] | None:
+    def take(self, unanswered: bool = True, revisits_only: bool = False) -> tuple[Task, Host] | None:
         """Return the next URL of a host that is due, or None; see `Table.take`."""
-        return self.table.take(self._clock.monotonic(), unanswered)
+        return self.table.take(self._clock.monotonic(), unanswered, revisits_only)
 
     def next_due(self) -> float:
         """Return the seconds until something may be due."""
@@ -95,7 +97,7 @@ class Frontier:
 
     async def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
-        self.table.adopt(settings.max_share, limits_of(settings))
+        self.table.adopt(settings.max_share, limits_of(settings), settings.fresh_share)
         while self.table.forget_skipped():
             await asyncio.sleep(0)
         self._recent.clear()
@@ -104,7 +106,8 @@ class Frontier:
 
     def hand_over(self, tasks: Iterable[Task]) -> None:
         """Queue URLs for their shards, whoever owns them; `flush` writes them there."""
-        self._queue.extend(task for task in tasks if task.attempt or self._is_new(task))
+        # A revisit is handed over once: it need not be remembered.
+        self._queue.extend(task for task in tasks if task.attempt or task.kind == REVISIT or self._is_new(task))
 
     def retry(self, task: Task) -> None:
         """Queue a URL of ours whose failure record was removed, although it was done a moment ago."""

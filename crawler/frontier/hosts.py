@@ -66,11 +66,26 @@ class Host:
     last_rank: int | None = None  # of the last one that was read from the database
     more: bool = True  # whether the database may have more than `tasks`
     chunk: int = 4  # how many are read next
+    revisits: deque[tuple[bytes, int, Task]] = field(default_factory=deque)  # likewise, of those that are due
+    last_revisit: tuple[float, int] | None = None  # due time and row of the last one that was read
+    more_revisits: bool = True
+    turns: float = 0.0  # by which revisits and other tasks share its turns (see `Table.take`)
 
     def reread(self) -> None:
         """Forget the tasks in memory: the database has changed, and is read from the start."""
         self.tasks.clear()
         self.last_rank, self.more = None, True
+        self.reread_revisits()
+
+    def reread_revisits(self) -> None:
+        """The same for the revisits alone."""
+        self.revisits.clear()
+        self.last_revisit, self.more_revisits = None, True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be a task to take."""
+        return bool(self.more or self.tasks or self.more_revisits or self.revisits)
 
 
 class Queue(NamedTuple):
@@ -145,7 +160,7 @@ class Hosts:
         del self.loaded[host.name]
         host.place = NOWHERE
         host.due = max(host.due, host.since)
-        state = STORED if host.more or host.tasks else EMPTY
+        state = STORED if host.has_work else EMPTY
         self._write([host], state)
         if state == STORED:
             self._oldest[host.answered] = min(self._oldest[host.answered], host.due)
@@ -291,14 +306,14 @@ class Hosts:
 
     def requeue(self, host: Host, since: float) -> None:
         """Note that a host in memory has URLs to take; if it is not queued and has no lane left, `rest` queues it."""
-        host.more = True
+        host.more = host.more_revisits = True
         if host.place == NOWHERE and host.busy < host.lanes and self._is_loaded(host):
             host.since = max(host.due, since)
             self._push(RESTING, host)
 
     def retire(self, host: Host) -> None:
         """Note that a host has no URL to take; `wake` queues it again."""
-        host.more = False
+        host.more = host.more_revisits = False
         self.release(host)
 
     def rest(self, host: Host, due: float, keeps_turn: bool = False) -> None:
@@ -312,7 +327,7 @@ class Hosts:
         if not keeps_turn:
             host.since = host.due
         host.place = NOWHERE  # its entry in a heap, if it has one, is no longer valid
-        if not (host.more or host.tasks):
+        if not host.has_work:
             self.release(host)
         elif host.busy < host.lanes and self._is_loaded(host):
             self._push(RESTING, host)
@@ -412,7 +427,8 @@ class Hosts:
 
     def queues(self, after: str, most: int) -> list[Queue]:
         """Return the hosts that follow one by name, with or without work, and how many URLs wait there."""
-        count = "CASE WHEN state THEN (SELECT count(*) FROM task WHERE task.host = host.host AND task.state = 0) END"
+        of_host = "SELECT count(*) FROM task WHERE task.host = host.host AND task.state"
+        count = f"CASE WHEN state THEN ({of_host} = 0) + ({of_host} = 3) END"
         found = self._db.execute(
             f"SELECT host, busy, due, strain, pace, ifnull({count}, 0) FROM host WHERE host > ? ORDER BY host LIMIT ?",
             (after, most),

@@ -9,10 +9,12 @@ from itertools import groupby
 
 from crawler.errors import Misshapen, StoreError
 from crawler.frontier.batches import LOSS, Outbox, batch_names, folder, in_parts
+from crawler.frontier.recrawl import Recrawl
 from crawler.frontier.scope import Seeds, seed_tasks
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
 from crawler.store import kept, local_disk
+from crawler.store.clock import SYSTEM
 from crawler.store.directories import leaf_of
 from crawler.store.mount import FOLDER
 from crawler.store.records import depth_of
@@ -23,6 +25,7 @@ from crawler.web import urls
 from crawler.web.robots import Rules
 
 MARK = "frontier/.rehydrating"  # while this file exists, the frontier is incomplete
+SCHEDULED = "frontier/.recrawl"  # the setting by which all pages have a next visit in the frontier
 LINKS_AT_ONCE = 10_000  # in memory
 REMEMBERED_LINKS = 100_000  # that need not be added again, before all of them are forgotten
 CACHE_KB = 16_000  # of memory in which links are sorted
@@ -69,6 +72,7 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool =
         _find_seeds(store, seeds)
     with local_disk.named():
         count = _hand_over_all(store, settings, seeds, show)
+    _note_schedule(store, settings)
     for name in filter(lambda name: name.startswith(LOSS), noted):
         store.files.drop(name)
     store.files.drop(MARK)
@@ -84,7 +88,42 @@ def _hand_over_all(store: StoreWriter, settings: Settings, seeds: Seeds, show: S
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):
         found.add(_links(store, host, settings, seeds))
+        _hand_over_revisits(store, settings, host)
     return _hand_over(store, settings, found)
+
+
+def schedule_all(store: StoreWriter, settings: Settings, show: Show) -> None:
+    """Hand over the next visit of each page, if that was not done for this setting yet: `recrawl` was edited."""
+    known = store.files.get(SCHEDULED)
+    if known == _setting(settings) or (known is None and settings.recrawl is None):
+        return
+    if settings.recrawl is not None:
+        hosts = store.hosts()
+        if hosts:
+            show(f"scheduling the next visits of the pages of {many(len(hosts), 'host')}")
+        for host in bar(hosts, "hosts", len(hosts)):
+            _hand_over_revisits(store, settings, host)
+    _note_schedule(store, settings)
+
+
+def _setting(settings: Settings) -> bytes:
+    return f"{settings.recrawl}\n".encode("ascii", "backslashreplace")
+
+
+def _note_schedule(store: Store, settings: Settings) -> None:
+    store.files.put(SCHEDULED, _setting(settings))
+
+
+def _hand_over_revisits(store: Store, settings: Settings, host: str) -> None:
+    """Hand over the next visit of each page of a host; one that is in a batch already does not count twice."""
+    rules = Recrawl(settings.recrawl)
+    if not rules:
+        return
+    outbox = Outbox(store.files, settings)
+    now, wall = SYSTEM.monotonic(), SYSTEM.time()
+    tasks = filter(None, (rules.task(record, now, wall) for record in store.records(host)))
+    for part in in_parts(tasks, LINKS_AT_ONCE):
+        outbox.send(part)
 
 
 def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 
 from crawler.frontier.hosts import Host, Hosts, Queue
 from crawler.frontier.limits import MAX_HOSTS, Limits
-from crawler.frontier.task import PAGE, Task
+from crawler.frontier.revisits import SCHEDULED, Revisits
+from crawler.frontier.task import PAGE, REVISIT, Task
 from crawler.web import urls
 from crawler.web.page import GIVEN, PRIORITY
 
-# The state of a task. Later: until its due time. Skipped: excluded by a setting that may be edited. Which tasks are
-# taken, and which shards are being released, is known in memory alone.
+# The state of a task. Later: until its due time. Skipped: excluded by a setting that may be edited. Revisits have two
+# others. Which tasks are taken, and which shards are being released, is known in memory alone.
 WAITING, LATER, DONE, SKIPPED = 0, 1, 4, 5
 MAX_VARIABLES = 500  # in one statement; old versions of SQLite take 999
 SIDE_TASK_RANK = -(1 << 63)  # the rank of the first robots or retry task; those of pages are nearer to 0 than to it
@@ -28,6 +29,7 @@ MAX_RANKED_DEPTH = (1 << 14) - 1  # URLs that are deeper are sorted as if they w
 MAX_CHUNK = 128  # tasks of a host that are read at once; each time twice as many, from a few for a host with one page
 RIPENED_AT_ONCE = 1000  # retries
 SKIPPED_AT_ONCE = 1000  # URLs of a host that has reached a limit
+LIMIT_INTERVAL = 60.0  # seconds until a host is looked at again while only revisits may be taken
 CHANGED_AT_ONCE = 1000  # URLs of a shard that is released
 TASK_COLUMNS = "url, depth, attempt, due, via, priority, kind, detail, blame"  # in the order of Task's fields
 
@@ -54,9 +56,15 @@ class Table:
     """All URLs that a worker knows in its shards, and their hosts."""
 
     def __init__(
-        self, order: str = "bfs", relax: bool = False, max_share: float = 1.0, limits: Limits | None = None
+        self,
+        order: str = "bfs",
+        relax: bool = False,
+        max_share: float = 1.0,
+        limits: Limits | None = None,
+        fresh_share: float = 0.5,
     ) -> None:
         self.order = order
+        self.fresh_share = fresh_share  # of a host's turns, for revisits that are due while other URLs wait
         self.relax = relax  # with a depth limit, more links may be followed from a page that is found to be nearer
         self.limits = limits or Limits()
         self.skipped: Counter[str] = Counter()  # URLs skipped because of a limit of their host or domain, by its name
@@ -65,7 +73,8 @@ class Table:
         self.held: set[int] = set()  # shards that are being released: nothing of them is taken
         self._split = False  # whether a host may have URLs in several shards
         self.left: Counter[int] = Counter()  # URLs of each batch that are not done
-        self.waiting = 0  # URLs that are not done, including those in flight
+        self.waiting = 0  # URLs that are not done, including those in flight and revisits
+        self.revisits = 0  # how many of these are revisits
         self.gains = 0  # how often shards became ours, of which others may have done URLs
         self.arrivals = 0  # counts everything new: while it does not change, we had nothing new to do
         self._taken: dict[bytes, tuple[int, Host]] = {}  # key -> shard and host
@@ -75,6 +84,7 @@ class Table:
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)
         self._hosts = Hosts(self._db, max_share)
+        self._revisits = Revisits(self._db, TASK_COLUMNS, self._is_free)
         self._db.execute("BEGIN")
 
     @property
@@ -122,7 +132,9 @@ class Table:
             return True
         query = "SELECT state, depth, attempt, batch, priority FROM task WHERE key = ?"
         *row, priority = self._db.execute(query, (key,)).fetchone()
-        if row[0] >= DONE:
+        if task.kind == REVISIT and row[0] == SCHEDULED and task.attempt == row[2]:
+            self._bring_forward(key, task, batch, row[3])
+        elif row[0] >= DONE:
             self._come_nearer(key, task, batch, row[1])
         elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and [task.depth, task.attempt] == row[1:3]):
             self._renew(key, task, batch, *row)  # an equal retry too: a batch that merges two replaces them
@@ -131,7 +143,8 @@ class Table:
         return False
 
     def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
-        state = LATER if task.due else WAITING
+        is_revisit = task.kind == REVISIT
+        state = SCHEDULED if is_revisit else LATER if task.due else WAITING
         rank, host = self._rank(task), task.host
         values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch)
         more = (task.url, task.via, task.priority, task.kind, task.detail, task.blame)
@@ -140,13 +153,30 @@ class Table:
             return False
         self.left[batch] += 1
         self.waiting += 1
+        self.revisits += is_revisit
         self.arrivals += 1
-        if state == LATER:
-            self._next_later = min(self._next_later, task.due)
+        self._note_due(state, task.due)
         loaded = self._hosts.loaded.get(host)
-        if loaded is not None and loaded.last_rank is not None and rank < loaded.last_rank:
+        if loaded is not None and is_revisit:
+            loaded.reread_revisits()
+        elif loaded is not None and loaded.last_rank is not None and rank < loaded.last_rank:
             loaded.reread()
         return True
+
+    def _note_due(self, state: int, due: float) -> None:
+        if state == LATER:
+            self._next_later = min(self._next_later, due)
+        elif state == SCHEDULED:
+            self._revisits.next_due = min(self._revisits.next_due, due)
+
+    def _bring_forward(self, key: bytes, task: Task, batch: int, old: int) -> None:
+        """Assign a scheduled revisit to the batch that has it earlier."""
+        earlier = "UPDATE task SET due = ?, batch = ? WHERE key = ? AND due > ?"
+        if self._db.execute(earlier, (task.due, batch, key, task.due)).rowcount:
+            self._note_due(SCHEDULED, task.due)
+            self.left[old] -= 1
+            self.left[batch] += 1
+            self.arrivals += 1
 
     def _come_nearer(self, key: bytes, task: Task, batch: int, depth: int | None) -> None:
         if self.relax and (depth is None or task.depth < depth):
@@ -166,8 +196,8 @@ class Table:
         """
         if task.attempt > attempt:
             self._untake(key)
-            state = LATER
-            self._next_later = min(self._next_later, task.due)
+            state = SCHEDULED if task.kind == REVISIT else LATER
+            self._note_due(state, task.due)
         blame, priority = self._db.execute("SELECT blame, priority FROM task WHERE key = ?", (key,)).fetchone()
         depths, attempts, blames = (depth, task.depth), (attempt, task.attempt), (blame, task.blame)
         best = task._replace(depth=min(depths), attempt=max(attempts), blame=max(blames))
@@ -208,17 +238,24 @@ class Table:
 
     # ---- taking
 
-    def take(self, now: float, unanswered: bool = True) -> tuple[Task, Host] | None:
+    def take(self, now: float, unanswered: bool = True, revisits_only: bool = False) -> tuple[Task, Host] | None:
         """Return the next URL of the host that has been due longest, or None.
 
-        With `unanswered` False, only of a host whose last request was answered.
+        With `unanswered` False, only of a host whose last request was answered. Of a host where both revisits and other
+        URLs could be taken, `fresh_share` of the turns are for revisits. With `revisits_only` nothing else is taken.
         """
         if now >= self._next_later:
             self._ripen(now)
+        if now >= self._revisits.next_due:
+            for name, shard in self._revisits.ripen(now):
+                self._wake_revisits(name, shard, now)
         while host := self._hosts.next(now, unanswered):
-            if not self._is_held(host) and self._is_at_limit(host, now):
+            is_held = self._is_held(host)
+            only = revisits_only or (not is_held and self._is_full(host))
+            if only and not is_held and not self._peek_revisit(host):
+                self._hold_back(host, now)
                 continue
-            found = None if self._is_held(host) else self._next(host)
+            found = None if is_held else self._next(host, only)
             if found is None:
                 self._hosts.retire(host)
                 continue
@@ -228,16 +265,17 @@ class Table:
             return task, host
         return None
 
-    def _is_at_limit(self, host: Host, now: float) -> bool:
-        """Hold a host back at a limit; once so much of it or its domain is stored, its other URLs are skipped."""
-        rule, limits = self._limit_of(host), self.limits
+    def _is_full(self, host: Host) -> bool:
+        """Tell whether a host has reached a limit, or would with what is taken; a robots or retry task may go on."""
         size = (host.size or 0) + host.pending if host.taken else 0
-        is_near = limits.reached_by_host(host.kept + host.taken, size) is not None
-        if not (rule or is_near) or self._has_side_task(host.name):
-            return False
+        is_near = self.limits.reached_by_host(host.kept + host.taken, size) is not None
+        return (is_near or self._limit_of(host) is not None) and not self._has_side_task(host.name)
+
+    def _hold_back(self, host: Host, now: float) -> None:
+        """Let a host wait at a limit; once so much of it or its domain is stored, its other URLs are skipped."""
+        rule = self._limit_of(host)
         if rule is None:
-            self._hosts.wait(host, now + 0.5)
-            return True
+            return self._hosts.wait(host, now + (0.5 if self._is_full(host) else LIMIT_INTERVAL))
         most = SKIPPED_AT_ONCE + host.taken
         query = "SELECT key, batch FROM task WHERE host = ? AND state = 0 LIMIT ?"
         found = self._db.execute(query, (host.name, most)).fetchall()
@@ -246,10 +284,8 @@ class Table:
         self.skipped[rule] += len(rows)
         host.reread()
         if len(found) < most:
-            self._hosts.retire(host)
-        else:
-            self._hosts.wait(host, now + 0.01)  # the others next time: visits go on meanwhile
-        return True
+            return self._hosts.retire(host)
+        return self._hosts.wait(host, now + 0.01)  # the others next time: visits go on meanwhile
 
     def _is_held(self, host: Host) -> bool:
         """Whether all URLs of a host are of a shard that is being released."""
@@ -277,10 +313,32 @@ class Table:
         (found,) = self._db.execute("SELECT min(due) FROM task WHERE state = 1").fetchone()
         self._next_later = inf if found is None else found
 
-    def _next(self, host: Host) -> tuple[bytes, int, Task] | None:
+    def _wake_revisits(self, name: str, shard: int, now: float) -> None:
+        if name in self._hosts.loaded:
+            self._hosts.loaded[name].reread_revisits()
+        self._hosts.wake(name, shard, now)
+
+    def _is_free(self, key: bytes, shard: int) -> bool:
+        return key not in self._taken and shard not in self.held
+
+    def _peek_revisit(self, host: Host) -> tuple[bytes, int, Task] | None:
+        if not self.revisits:  # as in most crawls: no query
+            host.more_revisits = False
+        return self._revisits.peek(host)
+
+    def _next(self, host: Host, revisits_only: bool) -> tuple[bytes, int, Task] | None:
+        """Return the next task of a host: a revisit or another by turns, after robots and retry tasks."""
+        due = self._peek_revisit(host)
         if not host.tasks and host.more:
             self._read(host)
-        return host.tasks.popleft() if host.tasks else None
+        is_side_task = bool(host.tasks) and host.tasks[0][2].is_side_task
+        if due is None or is_side_task:
+            return host.tasks.popleft() if host.tasks and (is_side_task or not revisits_only) else None
+        host.turns += self.fresh_share if host.tasks and not revisits_only else 1.0
+        if host.turns < 1.0:
+            return host.tasks.popleft()
+        host.turns -= 1.0
+        return host.revisits.popleft()
 
     def _read(self, host: Host) -> None:
         """Read the next tasks of a host into memory."""
@@ -294,7 +352,7 @@ class Table:
             if rows:
                 host.last_rank = rows[-1][0]
             for _, key, shard, url, depth, attempt, _, *rest in rows:
-                if key not in self._taken and shard not in self.held:
+                if self._is_free(key, shard):
                     host.tasks.append((key, shard, Task(url, depth, attempt, 0.0, *rest)))
 
     def put_back(self, task: Task) -> None:
@@ -415,6 +473,7 @@ class Table:
                 host = self._taken[key][1]
                 self._hosts.set_stored(host, host.kept + kept, (host.size or 0) + sizes.get(task.name, 0))
         self._mark_rows([row[:2] for row in found])
+        self._forget_revisits([key for key, *_ in found if by_key[key].kind == REVISIT])
         for key, batch, depth in found if links and self.relax else ():
             if depth < by_key[key].depth:  # found to be nearer while it was in flight
                 self._note_nearer(by_key[key]._replace(depth=depth, attempt=0, due=0.0, via=""), batch)
@@ -425,11 +484,13 @@ class Table:
         if key not in self._taken:
             self._reread(task.host)
         query = "SELECT key, batch FROM task WHERE key = ? AND state < 4"
-        self._mark_rows(self._db.execute(query, (key,)).fetchall(), SKIPPED)
+        rows = self._db.execute(query, (key,)).fetchall()
+        self._mark_rows(rows, SKIPPED)
+        self._forget_revisits([key] if rows and task.kind == REVISIT else [])
 
-    def adopt(self, max_share: float, limits: Limits) -> None:
+    def adopt(self, max_share: float, limits: Limits, fresh_share: float = 0.5) -> None:
         """Use these limits from now on; see `forget_skipped`."""
-        self.limits, self._hosts.max_share = limits, max_share
+        self.limits, self._hosts.max_share, self.fresh_share = limits, max_share, fresh_share
 
     def forget_skipped(self) -> bool:
         """Forget some of the skipped URLs, so that they may be handed over again; False if there were none."""
@@ -443,6 +504,11 @@ class Table:
         self.waiting -= len(rows)
         for key, _ in rows:
             self._untake(key)
+
+    def _forget_revisits(self, keys: Sequence[bytes]) -> None:
+        """Remove the rows of revisits that are done: there is no end of them, and none comes a second time."""
+        self._db.executemany("DELETE FROM task WHERE key = ?", [(key,) for key in keys])
+        self.revisits -= len(keys)
 
     def forget_done(self, task: Task) -> None:
         """Forget that a URL is done: its failure record was removed."""
@@ -526,12 +592,13 @@ class Table:
         for key in [key for key, (shard, _) in self._taken.items() if shard in shards]:
             self._untake(key)
         for shard in shards:
-            for rows in self._rows_of(shard, "batch"):
+            for rows in self._rows_of(shard, "batch, kind"):
                 last = rows[-1][0]
                 self._db.execute("DELETE FROM task WHERE state < 4 AND shard = ? AND rowid <= ?", (shard, last))
-                batches = Counter(batch for _, batch in rows)
+                batches = Counter(batch for _, batch, _ in rows)
                 self.left.subtract(batches)
                 self.waiting -= len(rows)
+                self.revisits -= sum(kind == REVISIT for *_, kind in rows)
                 yield
         if not split:
             for _ in self._hosts.forget(shards):
@@ -562,11 +629,19 @@ class Table:
 
     def earliest(self) -> float:
         """Return when the first waiting URL is due; in the past if one is taken."""
-        return -inf if self._taken else min(self._hosts.earliest(), self._next_later)
+        return -inf if self._taken else min(self._hosts.earliest(), self._next_later, self._revisits.next_due)
+
+    def next_revisit(self) -> float:
+        """Return when the next revisit is due; in the past if one is due or taken."""
+        return -inf if self._revisits.has_due() else self._revisits.next_due
+
+    def freshness(self, now: float) -> dict[str, int]:
+        """Return how many pages are fresh, due and (among these) overdue."""
+        return self._revisits.counts(now)
 
     def next_due(self, now: float) -> float:
         """Return the seconds until the next host or retry is due that is not yet; an hour if none will be."""
-        return min(self._hosts.next_due(now), self._next_later, now + 3600.0) - now
+        return min(self._hosts.next_due(now), self._next_later, self._revisits.next_due, now + 3600.0) - now
 
 
 def key_of(task: Task) -> bytes:

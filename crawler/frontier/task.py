@@ -12,11 +12,13 @@ from crawler.web.page import PRIORITY
 
 BY_WAY_OF = "by way of"  # before the target in the detail of a redirect loop
 
-PAGE, SITEMAP, ROBOTS, RETRY = "page", "sitemap", "robots", "retry"  # kinds of tasks
-# The same in a role, with the detail. A retry of anything but a page has the role of what failed before it.
+PAGE, SITEMAP, ROBOTS, RETRY, REVISIT = "page", "sitemap", "robots", "retry", "revisit"  # kinds of tasks
+# The same in a role, with the detail. A retry or a revisit of anything but a page has the role of that before it.
 _SITEMAP = re.compile("sitemap(?:-([1-9]))?")
 _ROBOTS = re.compile("robots-of-(([^~#]+)~[^#]*)")
 _RETRY = re.compile("(?:(.+)#)?again~([^#]*)")
+_REVISIT = re.compile("(?:(.+)#)?revisit-([1-9][0-9]{0,8}(?:-now)?)")
+NOW = "-now"  # ends the detail of a revisit that does not go by the schedule
 
 
 class Task(NamedTuple):
@@ -31,7 +33,8 @@ class Task(NamedTuple):
     priority: int = PRIORITY
     kind: str = PAGE
     # Of a sitemap: its level, if above 1. Of a robots task: `host~token`. Of a retry: the mark of the failure record,
-    # after the role of what failed unless that is a page: `sitemap-2#mark`.
+    # after the role of what failed unless that is a page: `sitemap-2#mark`. Of a revisit likewise: which visit of its
+    # URL it is, and perhaps NOW. So each visit is a task of its own, and what is done stays done.
     detail: str = ""
     blame: int = 0  # for workers that died while they had it in hand (see `Machine._on_worker_death`)
 
@@ -65,16 +68,16 @@ class Task(NamedTuple):
             return f"sitemap-{self.detail}" if self.detail else "sitemap"
         if self.kind == ROBOTS:
             return f"robots-of-{self.detail}"
-        failed, separator, mark = self.detail.rpartition("#")
-        return f"{failed}{separator}again~{mark}"
+        subject, separator, mark = self.detail.rpartition("#")
+        return f"{subject}{separator}revisit-{mark}" if self.kind == REVISIT else f"{subject}{separator}again~{mark}"
 
     @property
     def subject(self) -> str:
-        """The name of the task whose record tells what became of it: for a retry what failed, else its own name."""
-        if self.kind != RETRY:
+        """The name of the task whose record tells what became of it: for a retry or a revisit not its own name."""
+        if self.kind not in (RETRY, REVISIT):
             return self.name
-        failed = self.detail.rpartition("#")[0]
-        return f"{self.url}#{failed}" if failed else self.url
+        role = self.detail.rpartition("#")[0]
+        return f"{self.url}#{role}" if role else self.url
 
     @property
     def host(self) -> str:
@@ -84,7 +87,19 @@ class Task(NamedTuple):
     @property
     def level(self) -> int:
         """The level of a sitemap: 1, or one more than that of the sitemap that lists it; 0 for other kinds."""
+        if self.kind == REVISIT:
+            return Task.named(self.subject).level
         return int(self.detail or 1) if self.kind == SITEMAP else 0
+
+    @property
+    def visit(self) -> int:
+        """Which visit of its URL a revisit is: 2 is the first after that which found the page; 0 for other kinds."""
+        return int(self.detail.rpartition("#")[2].removesuffix(NOW)) if self.kind == REVISIT else 0
+
+    @property
+    def is_unscheduled(self) -> bool:
+        """Whether it is a revisit that somebody asked for, whatever the schedule says."""
+        return self.kind == REVISIT and self.detail.endswith(NOW)
 
     @property
     def robots_host(self) -> str:
@@ -126,12 +141,20 @@ def retry_task(name: str, mark: str, depth: int = 0, via: str = "") -> Task:
     return Task(url, depth, via=via, kind=RETRY, detail=f"{role}{separator}{mark}")
 
 
+def revisit_task(name: str, visit: int, depth: int = 0, due: float = 0.0, now: bool = False) -> Task:
+    """Return the task that visits again what has a record under this name; `now` whatever the schedule says."""
+    url, separator, role = name.partition("#")
+    return Task(url, depth, due=due, kind=REVISIT, detail=f"{role}{separator}{visit}{NOW if now else ''}")
+
+
 def _read_role(role: str) -> tuple[str, str]:
     """Return the kind and the detail that a role stands for; those of a page if it is none."""
     if found := _SITEMAP.fullmatch(role):
         return SITEMAP, found[1] or ""
     if found := _RETRY.fullmatch(role):
         return RETRY, f"{found[1]}#{found[2]}" if found[1] else found[2]
+    if found := _REVISIT.fullmatch(role):
+        return REVISIT, f"{found[1]}#{found[2]}" if found[1] else found[2]
     found = _ROBOTS.fullmatch(role)
     return (ROBOTS, found[1]) if found and urls.is_host(found[2]) else (PAGE, "")
 

@@ -47,6 +47,7 @@ class Survey:
         self._table, self._settings, self._clock, self._is_sought = table, settings, clock, is_sought
         self._is_held = is_held
         self._hosts: dict[str, Any] = {}
+        self._freshness: dict[str, int] = {}
         self._retries = 0
         self._last: Round | None = None
         self._round = Round()
@@ -67,11 +68,12 @@ class Survey:
             self._next_walk = self._run_rarely(self._walk)
         seen = self._last or self._round
         slowest = [(q.host, q.waiting, round(self._pace(q), 2), round(q.strain, 2)) for q in seen.slowest]
-        return {**self._hosts, "slowest": slowest, "waiting_for": self._held(seen.held, due)}
+        return {**self._hosts, **self._freshness, "slowest": slowest, "waiting_for": self._held(seen.held, due)}
 
     def _count(self) -> None:
         self._hosts = {"hosts": self._table.count_hosts(), "busiest": self._table.busiest(HOSTS_NAMED)}
         self._retries = self._table.retries()
+        self._freshness = self._table.freshness(self._clock.monotonic()) if self._table.revisits else {}
 
     def _walk(self) -> None:
         """Count some more hosts; after the last one the next pass begins."""
@@ -106,7 +108,7 @@ class Survey:
     def _held(self, seen: Counter[str], due: str) -> dict[str, int]:
         """Return how many URLs wait for what: all that wait now, in the proportions of the last pass."""
         in_flight, total = self._table.taken, seen.total()
-        rest = max(self._table.waiting - in_flight - self._retries, 0)
+        rest = max(self._table.waiting - self._freshness.get("fresh", 0) - in_flight - self._retries, 0)
         parts = {due if reason == TURN else reason: round(count * rest / total) for reason, count in seen.items()}
         held = {"in_flight": in_flight, "retry": self._retries, **parts}
         return {reason: count for reason, count in held.items() if count}

@@ -30,6 +30,7 @@ from crawler.settings.values import (
     network,
     optional,
     rate,
+    recrawl,
     regex,
     region,
     selector,
@@ -37,6 +38,7 @@ from crawler.settings.values import (
     share,
     size,
     text,
+    versions,
     whole,
     yes_no,
 )
@@ -167,6 +169,21 @@ class Settings:
     )
     retries: int = setting(3, whole(0, 100), "how often a URL is retried after a temporary failure", live=True)
     retry_delay: float = setting(30.0, duration, "seconds before the first retry; doubles with each", live=True)
+    # Pages that change
+    recrawl: float | str | Mapping[str, Any] | None = setting(
+        None,
+        optional(recrawl),
+        "when pages are visited again: 7d, adaptive, or by URL pattern ({'/latest/': 1h, '*': 7d}); null: never",
+    )
+    fresh_share: float = setting(
+        0.5, share, "share of a host's turns for revisits that are due, while new URLs of the host wait", live=True
+    )
+    history: int | str = setting(
+        0, versions, "older versions of a page that are kept in history/: a number, or all", live=True
+    )
+    history_age: float | None = setting(
+        None, optional(duration), "how long they are kept after they were replaced; null: no limit", live=True
+    )
     # One request
     fetcher: str = setting("curl", choice("curl", "requests"), "HTTP client: curl or requests")
     timeout: float = setting(30.0, duration, "seconds for a whole request")

@@ -169,3 +169,51 @@ def by(check: Callable[[str], object]) -> Check:
         return line(value)
 
     return check_text
+
+
+ADAPTIVE = "adaptive"
+
+
+def interval(value: Any) -> float | str:
+    """How often pages are visited again: a duration of at least a second, or `adaptive` with or without a mean."""
+    words = str(value).split()
+    if words[:1] == [ADAPTIVE] and len(words) <= 2:
+        return f"{ADAPTIVE} {words[1]}" if words[1:] and _spaced(words[1]) else ADAPTIVE
+    return _spaced(value)
+
+
+def _spaced(value: Any) -> float:
+    try:
+        seconds = duration(value)
+    except ValueError:
+        seconds = 0.0
+    if seconds < 1:
+        raise ValueError("must be a duration of a second or more, such as 1h or 7d, or `adaptive`, or `adaptive 7d`")
+    return seconds
+
+
+def recrawl(value: Any) -> Any:
+    """The same for all pages, or by the first pattern in a mapping that a URL matches; null there: never."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = _mapping(value)
+    if not isinstance(value, Mapping):
+        return interval(value)
+    return {_url_pattern(pattern): optional(interval)(item) for pattern, item in value.items()}
+
+
+def _mapping(value: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ValueError("must be a duration, adaptive, or a mapping such as {'/latest/': 1h, '*': 7d}") from error
+
+
+def _url_pattern(value: Any) -> str:
+    return "*" if value == "*" else str(regex(value))
+
+
+def versions(value: Any) -> int | str:
+    """How many: a whole number from 0, or all."""
+    return "all" if value == "all" else int(whole(0)(value))

@@ -173,9 +173,10 @@ class DirectoryHandles:
             pass
         if not self.can_open("README"):
             raise FileNotFoundError(errno.ENOENT, "the store is not there any more", self.root)
-        for missing in filter(None, dict.fromkeys((top, folder))):
+        parts = folder.split("/")
+        for depth in range(1, len(parts) + 1):
             with suppress(FileExistsError):
-                self.make(missing)
+                self.make("/".join(parts[:depth]))
 
     def make(self, folder: str) -> None:
         """Make a folder inside an existing one."""

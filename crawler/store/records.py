@@ -53,6 +53,7 @@ def build_record(
         "bytes": page.saved.size if page.saved else len(page.body),
         "sha224": came,
         **stored,
+        **({"text_sha224": reading.visible} if reading and reading.visible else {}),
         "etag": page.headers.get("etag"),
         "last_modified": page.headers.get("last-modified"),
         "headers": kept_headers(page.headers),

@@ -25,6 +25,7 @@ from crawler.web.text import masked
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
 MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does not exist
+REPLACING = (0.01, 0.1, 0.5)  # seconds between looks for a file that was there
 MEASURED = 32  # files of a folder whose size is looked up
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 CONTENT = ("htmls", "files")  # where a page's content is: text, and everything else
@@ -182,6 +183,9 @@ class Store:
     def text(self, url: str) -> str | None:
         """Return the text of a normalized URL's page, or None."""
         data = self.text_bytes(url)
+        for wait in REPLACING if data is None and self.record(url) else ():  # it may be replaced just now
+            time.sleep(wait)
+            data = self.text_bytes(url) if data is None else data
         return None if data is None else data.decode("utf-8", "replace")
 
     def text_bytes(self, url: str) -> bytes | None:
@@ -281,7 +285,7 @@ class Store:
     def _all(self, folder: str, host: str | None) -> Iterator[dict[str, Any]]:
         for name in self._hosts(folder) if host is None else [host]:
             for key in self.keys(folder, name) or self._none():
-                found = self._json(f"{folder}/{name}/{key}")
+                found = self._listed_json(f"{folder}/{name}/{key}")
                 if found is not None:
                     yield found
 
@@ -366,6 +370,18 @@ class Store:
     def _read_format(self) -> dict[str, str]:
         text = (self.files.get("README") or b"").decode("utf-8", "replace")
         return dict(re.findall(r"^(\w+): (.+)$", text, re.MULTILINE))
+
+    def _listed_json(self, name: str) -> dict[str, Any] | None:
+        """Return what `_json` does for a name that was listed, with a few looks: it may be replaced just now.
+
+        While one client replaces a file, others find none or a part of it on some mounts.
+        """
+        for wait in REPLACING:
+            found = self._json(name)
+            if found is not None:
+                return found
+            time.sleep(wait)
+        return self._json(name)
 
     def _json(self, name: str) -> dict[str, Any] | None:
         data = self._get(name)

@@ -16,13 +16,14 @@ from crawler.web import feeds, kinds, other_links, patterns, robots
 from crawler.web.charset import decode
 from crawler.web.limits import bounded
 from crawler.web.page import FOLLOWED, Fetched, Reading, Unreadable
+from crawler.web.text_hash import visible_hash
 from crawler.web.urls import MAX_INPUT, TRACKING, normalize, normalize_links
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
     from bs4.element import Tag
 
-__all__ = ["Unreadable", "Wants", "decode", "links", "read", "soup"]
+__all__ = ["Unreadable", "Wants", "decode", "is_markup", "links", "read", "soup"]
 
 MAX_TITLE = 500
 MAX_ADDRESSES = 100_000  # of JSON that are looked at: many may be the same page
@@ -39,6 +40,7 @@ class Wants:
     token: str = "*"  # our name in robots tags
     max_links: int = 10_000
     links_in: str = ""  # CSS: only links in elements that it selects count
+    visible: bool = False  # the hash of the visible text too
     follow_match: tuple[str, ...] = ()  # patterns: only links that match one of them as they are written count
 
 
@@ -88,6 +90,7 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
         links=tuple(islice(links, wants.max_links)),
         robots=tuple(sorted(robots.tags([page.headers.get("x-robots-tag", ""), *found.robots], wants.token))),
         capped=found.cut or len(links) > wants.max_links,
+        visible=visible_hash(text, is_markup(page.content_type)) if wants.visible and not page.is_file else "",
     )
 
 
@@ -102,7 +105,7 @@ def _found(text: str, page: Fetched, wants: Wants) -> Found:
     if "json" in wants.follow and "json" in kind:
         named = islice(other_links.in_json(text), MAX_ADDRESSES)
         return Found(dict.fromkeys(link for link in named if _matches(link, wants)))
-    if not _is_markup(page.content_type):
+    if not is_markup(page.content_type):
         return Found()
     part, cut = bounded(text, wants.parser)
     tree = _PARSERS[wants.parser](part, wants.links_in, "img" in wants.follow)
@@ -116,7 +119,7 @@ def links(body: bytes, content_type: str, url: str) -> list[str]:
     return list(read(Fetched(url, 200, {"content-type": content_type}, body)).links)
 
 
-def _is_markup(content_type: str) -> bool:
+def is_markup(content_type: str) -> bool:
     """Tell whether a content type has tags: plain text and JSON have none, whatever they contain."""
     kind = content_type.partition(";")[0].lower()
     return "/" not in kind or "html" in kind or "xml" in kind

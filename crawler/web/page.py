@@ -109,6 +109,7 @@ class Reading:
     links: tuple[str, ...]
     robots: tuple[str, ...] = ()  # noindex or nofollow, from X-Robots-Tag or meta robots
     capped: bool = False  # not all was read: too many links, or markup built to exhaust a parser
+    visible: str = ""  # the hash of its visible text, if that was wanted
 
 
 class Unreadable(Exception):

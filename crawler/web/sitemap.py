@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -36,6 +36,7 @@ class Sitemap:
     links: tuple[str, ...]
     priorities: tuple[int, ...]  # of each link, in tenths
     capped: bool  # not all was read: more than the limits, or broken
+    modified: Mapping[str, float] = field(default_factory=dict, compare=False)  # when a link says that it last was
 
 
 def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = frozenset(TRACKING)) -> Sitemap:
@@ -51,7 +52,8 @@ def read(body: bytes, content_type: str, url: str, tracking: Collection[str] = f
     best: dict[str, int] = {}
     for entry in sorted(found.entries, key=lambda entry: (-entry.priority, -entry.modified)):
         best.setdefault(entry.link, entry.priority)
-    return Sitemap(found.kind, tuple(best), tuple(best.values()), capped)
+    modified = {entry.link: entry.modified for entry in found.entries if entry.modified > NEVER}
+    return Sitemap(found.kind, tuple(best), tuple(best.values()), capped, modified)
 
 
 # From bytes to text

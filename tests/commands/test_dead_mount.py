@@ -26,7 +26,12 @@ TOKEN = "0123456789abcdef"
 
 URL = "http://a.example/"
 RULES = "columns: {title: title}\n"
-GIVEN = {"shell": "bash", "topic": "store", "pages": "1000", "pairs": "delay=2s"}  # what stands for an argument that is no URL
+GIVEN = {
+    "shell": "bash",
+    "topic": "store",
+    "pages": "1000",
+    "pairs": "delay=2s",
+}  # what stands for an argument that is no URL
 
 
 class BindMount:

@@ -338,3 +338,11 @@ def sized(*flags: str) -> list[str]:
     servers = math.ceil(plan(*flags)["estimate"]["servers"])
     names = ("pace", "machines", "files", "disk", "file server")
     return [*(told[name] for name in names), str(servers), told["each host"]]
+
+
+def test_older_versions_take_files_and_disk() -> None:
+    without, with_three = (
+        json.loads(crawler_command("plan", "--pages", "1M", "--json", *more)) for more in ([], ["--versions", "3"])
+    )
+    assert with_three["estimate"]["files"] - without["estimate"]["files"] == 7e6, "a folder, and three times two files"
+    assert with_three["estimate"]["disk"] > 3 * without["estimate"]["disk"]

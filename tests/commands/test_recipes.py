@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from lab import databases, script, sites
+from lab.conditional import serving
 from lab.marks import later
 from lab.session import SessionSite
 from lab.sites import COMPLAINTS, GALLERY, QUOTES
@@ -241,3 +242,26 @@ def test_the_manual_shows_what_try_shows(store: Path, tmp_path: Path) -> None:
     (tmp_path / "quotes.yaml").write_text(sites.QUOTES_RULES)
     said = crawler("extract", str(store), str(tmp_path / "quotes.yaml"), "--try", f"http://{QUOTES}/quote?t=TSLA")
     assert said in MANUAL
+
+
+def test_a_news_site_is_kept_up_with_as_the_manual_says(tmp_path: Path) -> None:
+    """The command of the recipe, with a list that gets a new article; then the feed."""
+    (line,) = (it for it in MANUAL.splitlines() if it.startswith("crawler run crawl https://news.example/latest/"))
+    words = shlex.split(line)[4:]
+    flags = ["-w", "0.01", "-j", "1", "-s", "shards=4", "-s", "heartbeat=0.5", "-q"]
+    words[words.index("--recrawl") + 1] = words[words.index("--recrawl") + 1].replace("10m", "2s")
+    with serving({"/latest/": "<a href=/1>One</a>", "/1": "<title>One</title>"}) as web:
+        there = ["http://news.example/latest/", "--connect-to", f"::127.0.0.1:{web.port}"]
+        root = str(tmp_path / "crawl")
+        machine = subprocess.Popen([*COMMAND, "run", root, *there, *words, *flags])
+        try:
+            wait_for(lambda: web.of("/1"))
+            web.pages |= {"/latest/": "<a href=/1>One</a><a href=/2>Two</a>", "/2": "<title>Two</title>"}
+            wait_for(lambda: web.of("/2") and len(web.of("/latest/")) > 3)
+            crawler("stop", root)
+        finally:
+            machine.kill()
+            machine.wait()
+    assert web.of("/1") == [200], "an article once a week"
+    feed = crawler("changes", root, "--since", "7d", "--feed", "atom")
+    assert "new: http://news.example/2" in feed and "changed: http://news.example/latest/" in feed

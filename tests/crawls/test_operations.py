@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lab.conditional import serving
 from lab.machines.mounts import Mount
 from lab.operations import Counts, can_trace, count, per_page, show, trace
 from lab.webs import FlatWeb, TreeWeb
-from lab.world import COMMAND, World, end, world
+from lab.world import COMMAND, World, crawler, end, world
 
 from crawler.commands.demo.web import Web
+from crawler.errors import LIMIT
 
 MOST = 14  # metadata operations per page on a deep site
 
@@ -67,3 +70,41 @@ def test_on_a_mount_that_is_no_disk_each_file_and_folder_has_its_own_sync(
         print("\n" + show(f"{type(web).__name__} on bindfs", counts, pages))
     assert per_page(counts, pages, ["fsync"]) >= 2
     assert per_page(counts, pages) <= 2 * MOST
+
+
+def test_a_visit_that_finds_304_costs_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Operations and CPU time of a whole run, without what a run costs that finds nothing to do."""
+    pages: dict[str, str | int] = {
+        f"/{number}": f"<title>{number}</title>" + "<p>word " * 2000 for number in range(400)
+    }
+    root, site = tmp_path / "store", "http://a.example"
+    with serving({"/": "".join(f"<a href={path}>x</a>" for path in pages), **pages}) as web:
+        more = ["--connect-to", f"::127.0.0.1:{web.port}", "-j", "1"]
+        settings = ["-w", "0", "-s", "spread=host", "--recrawl", "7d", "-s", "max_per_address=null", "-s", "shards=4"]
+        first = run_traced(tmp_path, root, f"{site}/", *more, *settings)
+        idle = run_traced(tmp_path, root, *more)
+        web.asked.clear()
+        crawler("refresh", str(root))
+        again = run_traced(tmp_path, root, *more)
+        assert [status for path, status in web.asked if path != "/robots.txt"] == [304] * 401
+    new, visit, nothing = (per_page(counts, 401) for counts, _ in (first, again, idle))
+    cpu_new, cpu_visit, cpu_nothing = (seconds for _, seconds in (first, again, idle))
+    with capsys.disabled():
+        print("\n" + show("new pages", first[0], 401) + "\n" + show("visits that find 304", again[0], 401))
+        print(f"metadata operations: a new page {new - nothing:.2f}, a visit {visit - nothing:.2f}")
+        print(
+            f"CPU: a new page {(cpu_new - cpu_nothing) / 0.401:.2f} ms, a visit {(cpu_visit - cpu_nothing) / 0.401:.2f}"
+        )
+    assert visit - nothing <= 0.65 * (new - nothing), "its record is read and written; of a new page, two files"
+
+
+def run_traced(folder: Path, root: Path, *args: str) -> tuple[Counts, float]:
+    """`crawler run` under strace: its operations on the store, and its CPU time in seconds."""
+    calls = folder / "calls"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [*COMMAND, "run", str(root), *args, "-q"]
+    end(subprocess.Popen(trace(command, calls), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), LIMIT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    with calls.open(encoding="utf-8", errors="replace") as lines:
+        return count(lines, root), seconds

@@ -318,10 +318,7 @@ def test_the_job_goes_on_after_a_stop_gives_up_what_cannot_work_and_ends_with_th
     assert "completions" not in spec  # with it, so many pods would have to end with 0 one after another
     command = main.read(spec["template"]["spec"]["containers"][0]["args"])
     assert command.command is crawl.run_crawl
-    assert (
-        spec["template"]["spec"]["terminationGracePeriodSeconds"]
-        > Settings(**crawl.given_settings(command)).timeout
-    )
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > Settings(**crawl.given_settings(command)).timeout
 
 
 # ---- Makefile

@@ -107,7 +107,7 @@ def test_the_folder_in_the_manual_is_the_folder_that_a_crawl_makes(tmp_path: Pat
         tree = TEXTS[path].split("STORE/\n")[1].split("```")[0]
         names = " ".join(re.split(r" {3,}", line.strip())[0] for line in tree.splitlines()).split()
         told = {name.partition("/")[0] for name in names}
-        assert told == made == {*FOLDERS, "README", "crawl.yaml"}
+        assert told - {"history"} == made == {*FOLDERS, "README", "crawl.yaml"}, "history/ only where it is wanted"
 
 
 def test_a_record_has_the_fields_that_the_manual_shows_and_the_library_reads_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from crawler import errors, terminal
 from crawler.commands.arguments import Add
 from crawler.commands.check.files import Facts, Pages, others
 from crawler.commands.check.findings import KINDS, Problem, Scene, look
-from crawler.commands.check.links import Links
+from crawler.commands.check.links import Links, due_revisits
 from crawler.commands.check.repair import MAX_ENDED, Repair, alone, fold
 from crawler.commands.status import totals
 from crawler.fleet.heartbeats import END, Heartbeat, read_counters
@@ -40,6 +40,7 @@ class Check:
         self.scene = scene
         self.has_frontier = has_frontier
         self.is_locked = is_locked  # another process may be rebuilding it
+        scene.revisiting = due_revisits(scene)
         self.pages = Pages(scene)
         self.links = Links(scene)
 

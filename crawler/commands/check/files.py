@@ -18,6 +18,7 @@ from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
 from crawler.store import jars
+from crawler.store.history import HISTORY, VERSION
 from crawler.store.mount import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.segments import FOLDER as WARCS
@@ -48,6 +49,7 @@ def others(scene: Scene) -> Iterator[Problem]:
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]
     yield from _cookies(scene)
+    yield from _history(scene)
     yield from scene.sort("seeds", lambda name: True, "")[1]
     count = scene.settings.shards
     shards = {shard_name(number) for number in range(count)}
@@ -70,6 +72,22 @@ def _cookies(scene: Scene) -> Iterator[Problem]:
                 scene.harmless["cookies that only another user may read"] += 1
             except jars.BadJar as error:
                 yield Problem("cookies", f"{jars.folder_of(host)}/{name}", str(error))
+
+
+def _history(scene: Scene) -> Iterator[Problem]:
+    """Return the problems with older versions: strange names, and records that cannot be read."""
+    hosts, bad = scene.sort(HISTORY, urls.is_host, "a host", (FOLDER,))
+    yield from bad
+    for host in hosts:
+        keys, bad = scene.sort(f"{HISTORY}/{host}", KEY.fullmatch, "a page (a key)", (FOLDER,))
+        yield from bad
+        for key in keys:
+            place = f"{HISTORY}/{host}/{key}"
+            names, bad = scene.sort(place, VERSION.fullmatch, "a version (the time at which it was fetched)")
+            yield from bad
+            for name in names:
+                if name.endswith(".json") and not _facts(scene.get(f"{place}/{name}") or b"{}"):
+                    yield Problem("unexpected", f"{place}/{name}", "not the record of a version")
 
 
 def _shards(scene: Scene, count: int) -> Iterator[Problem]:
@@ -226,6 +244,14 @@ class Pages:
             size = None if data is None else len(data)
         if size is None:
             return Problem("no-html", path, f"the page {facts['url']} has no html", (self._task(facts),))
+        problem = self._of_html(path, facts, data, size)
+        if problem and place.partition("/")[2] in self.scene.revisiting:
+            self.scene.harmless["pages whose visit was interrupted, and will be made again"] += 1
+            return None
+        return problem
+
+    def _of_html(self, path: str, facts: Facts, data: bytes | None, size: int) -> Problem | None:
+        """Return the problem with a page that has an html: it is not the one that its record is about."""
         if _is_half(facts, size):
             what = f"{size:,} of the {facts['bytes']:,} bytes of {facts['url']}"
             return Problem("half-html", path, what, (self._task(facts),))

@@ -68,6 +68,9 @@ class Scene:
     dead: frozenset[str] = frozenset()
     quick: bool = False  # no html is read
     harmless: Counter[str] = field(default_factory=Counter)
+    revisiting: Keys | frozenset[str] = (
+        frozenset()
+    )  # keys of pages whose next visit is due: one may have been killed in the middle
 
     @property
     def files(self) -> Files:

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from crawler.commands.check.findings import RECHECK_AFTER, Keys, Problem, Scene
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier.batches import folder, from_lines, in_parts, lines_of
+from crawler.frontier.batches import folder, from_lines, in_parts, lines_of, read_batches
 from crawler.frontier.limits import StoredLimits
 from crawler.frontier.rehydrate import FoundLinks
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import Task
+from crawler.frontier.task import REVISIT, Task
 from crawler.store.kept import REDIRECT
 from crawler.store.writer import NOT_HANDED_OVER
 from crawler.terminal import bar
@@ -22,8 +22,20 @@ from crawler.web import urls
 
 RECHECKS = 3  # of the frontier while machines are working: a URL may move from one batch to another meanwhile
 RECHECK_SIZE = 1000  # links or htmls
+DUE_SOON = 60.0  # seconds: clocks differ
 
 Item = TypeVar("Item")
+
+
+def due_revisits(scene: Scene) -> Keys:
+    """Return the keys of the pages whose next visit is due: a new html may be there before its record is."""
+    keys = Keys()
+    for shard in range(scene.settings.shards):
+        for data in read_batches(scene.files, shard) if scene.settings.recrawl is not None else ():
+            soon = time.monotonic() + DUE_SOON
+            due = (task for task in from_lines(data) if task.kind == REVISIT and task.due <= soon)
+            keys.add(urls.key(task.subject) for task in due)
+    return keys
 
 
 class Links:

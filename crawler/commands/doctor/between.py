@@ -257,7 +257,7 @@ class _Reads:
             seen += f"; the last version was not visible within {MAX_DELAY} s"
             return Finding("replaced files", UNFIT, seen, mount.against_stale())
         if self._cut or self._missing:
-            seen += f"; complete after {seconds:.1f} s (a crawl replaces nothing that other machines read)"
+            seen += f"; complete after {seconds:.1f} s (readers look again)"
             return Finding("replaced files", SLOW, seen, mount.against_stale())
         return Finding("replaced files", OK, f"complete in {self._reads} reads while the other machine replaced it")
 

@@ -9,7 +9,8 @@ from crawler.crawl.scoreboard import Scoreboard
 from crawler.store.clock import Clock
 from crawler.web import reasons
 
-COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *reasons.KINDS, "handler_errors")
+REVISITS = ("revisits", "unchanged", "changed")
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS, *reasons.KINDS, "handler_errors")
 MINUTE = 60.0
 
 
@@ -21,6 +22,7 @@ class Counters:
         self._base = {name: scoreboard.get(row, name) for name in COUNTED}  # of workers that died in this row
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._visit_rates = {name: RecentRate(clock.monotonic()) for name in REVISITS}
         self._rate, self._minutes = RecentRate(clock.monotonic()), Minutes(clock.monotonic())
 
     def __getitem__(self, name: str) -> int:
@@ -44,9 +46,10 @@ class Counters:
         """Return the counts, the rate and the last hour, for `workers/`."""
         now, pages = self._clock.monotonic(), self._counts["pages"]
         return {
-            **{name: self._counts[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes")},
+            **{name: self._counts[name] for name in ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS)},
             "reasons": dict(self._failures),
             "rate": self._rate.note(pages, now),
+            **{f"{name}_rate": rate.note(self._counts[name], now) for name, rate in self._visit_rates.items()},
             "minutes": self._minutes.note((pages, waiting), now),
         }
 

@@ -13,23 +13,25 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from crawler.crawl.logs import log
 from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.jars import Jars
+from crawler.crawl.worker.schedule import Schedule
 from crawler.errors import StoreError
 from crawler.fetch.cookies import Cookie
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, revisit_task
+from crawler.store import history
 from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
 from crawler.store.jars import folder_of as folder_of_jars
 from crawler.store.mount import Draft, Io, Run
-from crawler.store.records import depth_of, failure_record, to_json
+from crawler.store.records import depth_of, failure_record, links_of, to_json
 from crawler.store.store import Robots, path_of
 from crawler.store.writer import StoreWriter
 from crawler.web import reasons
@@ -48,13 +50,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a visit brought: a record, with a body if it is a page, or a failure record."""
+    """What a visit brought: a record, with a body if it is a page, or a failure record.
+
+    Of a revisit it is a record in any case, and `found` says what it is about; `old` is the record before it.
+    """
 
     task: Task
     record: dict[str, Any]
     body: bytes | None = None  # html, or the content of a file
     failure: str = ""  # its reason
     saved: Saved | None = None  # in place of the body
+    found: Literal["", "same", "other", "news", "failed"] = ""
+    old: dict[str, Any] | None = None
 
     @property
     def folder(self) -> str:
@@ -82,13 +89,14 @@ class Flush:
         run: Run = map,
         handling: Handling | None = None,
         archive: Archive | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         """`run` calls a function for each item of a group, several at a time where each call has latency.
 
         `handling` calls the user's function for a page before it is written, if there is one; `archive` keeps
-        exchanges as they came, if that is wanted.
+        exchanges as they came, if that is wanted; `schedule` tells when pages are visited again.
         """
-        self._handling, self._archive = handling, archive
+        self._handling, self._archive, self._schedule = handling, archive, schedule
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._jars, self._counters, self._clock, self._io, self._run = jars, counters, clock, io, run
         self._waiting: list[Outcome] = []
@@ -114,12 +122,44 @@ class Flush:
     ) -> None:
         """5 to 7. Queue a page: its body, the links to hand over, its record; a redirect or a sitemap has no body."""
         self._frontier.hand_over(self._seeds.follow(record, via))
+        self._plan(record)
         outcome = Outcome(task, record, body, saved=saved)
         self._frontier.table.note_fetched(task, _weight(outcome) + (saved.size if saved else 0))
-        if self._handling and body is not None and "file" not in record:
-            self._handling.begin(task, record, body, partial(self._add, outcome))
+        self._handle(outcome)
+
+    def _handle(self, outcome: Outcome) -> None:
+        """Queue a result, a page after the user's function has had it."""
+        if self._handling and outcome.body is not None and "file" not in outcome.record:
+            self._handling.begin(outcome.task, outcome.record, outcome.body, partial(self._add, outcome))
         else:
             self._add(outcome)
+
+    def put_revisit(
+        self,
+        task: Task,
+        record: dict[str, Any],
+        old: dict[str, Any],
+        body: bytes | None = None,
+        via: str = "",
+        is_news: bool = False,
+        is_same: bool = False,
+        failure: Failure | None = None,
+        saved: Saved | None = None,
+    ) -> None:
+        """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
+        if not is_same and failure is None:
+            self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
+        self._plan(record)
+        found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
+        self._handle(Outcome(task, record, body, saved=saved, found=found, old=old))
+        if failure:
+            self._log_failure(task, failure, "revisit", "revisit failed, the page stays")
+
+    def _plan(self, record: dict[str, Any]) -> None:
+        """Hand over the next visit of a page: before its record, like its links."""
+        following = self._schedule.plan(record) if self._schedule else None
+        if following:
+            self._frontier.hand_over([following])
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
@@ -288,9 +328,12 @@ class Flush:
         """Write exchanges, robots.txt, cookies and bodies, and the records as drafts; note the bytes of each URL."""
 
         def write(it: Outcome) -> None:
+            name = it.task.subject
+            if it.found == "news" and it.old is not None and self._versions:
+                history.keep(self._store, name, it.old)
             self._write_body(it)
             folder, record = "errs" if it.failure else "links", to_json(it.record)
-            drafts.append((it, self._files.draft(path_of(folder, it.task.name), record)))
+            drafts.append((it, self._files.draft(path_of(folder, name), record)))
             sizes[it.task.name] = (it.saved.size if it.saved else len(it.body or b"")) + len(record)
 
         if self._archive:
@@ -303,9 +346,9 @@ class Flush:
         if it.saved:
             it.saved.place.publish(it.record["file"])
         elif it.body is not None and "file" in it.record:
-            self._store.put_file(it.task.name, it.record["file"], it.body)
+            self._store.put_file(it.task.subject, it.record["file"], it.body)
         elif it.body is not None:
-            self._store.put_html(it.task.name, it.body)
+            self._store.put_html(it.task.subject, it.body)
 
     def _publish(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:
         """Give the records their names, and note those that have them: their html must not be written again."""
@@ -314,8 +357,19 @@ class Flush:
             self._files.publish(written[1])
             published.append(written[0])
             self._published.append(written[1])
+            self._prune(written[0])
 
         self._map(publish, drafts)
+
+    @property
+    def _versions(self) -> int | str:
+        """How many older versions of a page are kept."""
+        return self._seeds.settings.history
+
+    def _prune(self, it: Outcome) -> None:
+        if it.found == "news" and self._versions:
+            settings = self._seeds.settings
+            history.prune(self._files, it.task.subject, settings.history, settings.history_age, self._clock.time())
 
     def _discard(self, drafts: list[tuple[Outcome, Draft]]) -> None:
         for _, draft in drafts:
@@ -327,6 +381,9 @@ class Flush:
 
     def _mark_done(self, group: list[Outcome], sizes: dict[str, int]) -> None:
         """Note what is done now that the records are there."""
+        revisits = [it for it in group if it.found]
+        self._count_revisits(revisits)
+        group = [it for it in group if not it.found]
         failures = [it for it in group if it.failure]
         pages = [it for it in group if it.body is not None]
         others = [it for it in group if it.body is None and not it.failure]
@@ -341,6 +398,9 @@ class Flush:
         for it in failures:
             self._counters.add_failure(it.failure)
         table = self._frontier.table
+        made = [it.task for it in revisits]
+        planned = [revisit_task(task.subject, task.visit) for task in made if task.is_unscheduled]
+        table.mark_done([*made, *planned], kept=False, links=False)
         table.mark_done([it.task for it in pages], kept=True, sizes=sizes)
         table.mark_done([it.task for it in others], kept=False, sizes=sizes)
         table.mark_done([it.task for it in failures], kept=False, links=False, sizes=sizes)
@@ -348,6 +408,14 @@ class Flush:
             name, status = it.task.name, it.record["status"]
             facts = {"event": "page", "url": name, "status": status, "links": len(it.record["links"])}
             log.debug("%s %s", status, name, extra=facts)
+
+    def _count_revisits(self, revisits: list[Outcome]) -> None:
+        """Count visits apart from pages; what was a redirect may have become one."""
+        self._counters.add("revisits", len(revisits))
+        self._counters.add("unchanged", sum(it.found == "same" for it in revisits))
+        self._counters.add("changed", sum(it.found == "news" for it in revisits))
+        new = (it for it in revisits if it.record.get("sha224") and it.old is not None and not it.old.get("sha224"))
+        self._counters.add("pages", sum(1 for _ in new))
 
     async def _update_depths(self) -> None:
         """With a depth limit, hand over again the links of pages that turned out to be nearer to a seed."""
@@ -386,3 +454,11 @@ class Flush:
 def _weight(outcome: Outcome) -> int:
     """Return the bytes of a result that count towards the limits."""
     return len(outcome.body or b"") + sum(map(len, outcome.record.get("links", ())))
+
+
+def _with_new_links(record: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the links that the one before it did not have: the others were handed over with that."""
+    known = set(links_of(old))
+    if "priorities" in record or not known:
+        return record
+    return {**record, "links": [link for link in links_of(record) if link not in known]}

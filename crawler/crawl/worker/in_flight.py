@@ -83,7 +83,8 @@ class InFlight:
         try:
             may_take = True
             while self._free and (may_take := self._may_take()):
-                taken = self._frontier.take(self._unanswered < self._max_unanswered)
+                is_at_limit = self._limit.is_near(self._frontier.table.taken)
+                taken = self._frontier.take(self._unanswered < self._max_unanswered, is_at_limit)
                 if taken is None:
                     break
                 self._begin(self._visit, *taken)
@@ -128,7 +129,11 @@ class InFlight:
         """Whether a task may be taken now."""
         if self._ending.draining or self.paused or self._pauses.kinds or self._flush.is_full:
             return False
-        return self._is_sure() and not self._limit.is_near(self._frontier.table.taken)
+        return self._is_sure() and (self._has_revisits() or not self._limit.is_near(self._frontier.table.taken))
+
+    def _has_revisits(self) -> bool:
+        """Whether there may be something to take at the limit of pages: a revisit is no new page."""
+        return self._frontier.table.revisits > 0
 
     def _is_sure(self) -> bool:
         """Whether nobody can have declared us dead yet; a hanging mount raises no error, so it is logged here."""

@@ -68,8 +68,13 @@ class Requests:
         self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
         self._pace, self._jars, self._archive = pace, jars, archive
 
-    async def get(self, task: Task, host: Host, place: Callable[[], Place]) -> Fetched | Failure:
-        """3. Request a page or a sitemap; TooSoon if its address must rest first. `place` makes a large one's file."""
+    async def get(
+        self, task: Task, host: Host, place: Callable[[], Place], condition: tuple[str, ...] = ()
+    ) -> Fetched | Failure:
+        """3. Request a page or a sitemap, perhaps with a condition; TooSoon if its address must rest first.
+
+        `place` makes the file of a large one.
+        """
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
         most = min(self._settings.now.max_size, MAX_SITEMAP_BYTES)
         limits: dict[str, Any] = {"content_types": (), "cut": most} if task.level else {}
@@ -78,7 +83,7 @@ class Requests:
         self._check_ownership()
         response = await self._network.get(
             task.url,
-            headers=(*self._settings.now.headers, *self._trust.headers_for(task.url)),
+            headers=(*self._settings.now.headers, *self._trust.headers_for(task.url), *condition),
             private=host.name in self._trust.private,
             first_contact=self._is_first_contact(task, host),
             admit=self._admit(host),

@@ -323,7 +323,8 @@ class Upkeep:
     def _facts(self, afresh: bool) -> dict[str, Any]:
         due = next(iter(self._pauses.kinds), OPERATOR_PAUSE if self._in_flight.paused else TURN)
         survey = self._survey.facts(due, afresh)
-        self._scoreboard.set(self._row, "waiting", self._table.waiting)
+        waiting = self._table.waiting - self._table.revisits
+        self._scoreboard.set(self._row, "waiting", waiting)
         self._scoreboard.set(self._row, "hosts", survey["hosts"])
         return {
             "id": self._files.me,
@@ -332,8 +333,8 @@ class Upkeep:
             "pid": os.getpid(),
             "started": utc(self._born),
             "when": utc(self._clock.time()),
-            **self._counters.facts(self._table.waiting),
-            "waiting": self._table.waiting,
+            **self._counters.facts(waiting),
+            "waiting": waiting,
             "in_flight": self._table.taken,
             "skipped": self._table.skipped.total(),
             "limits": dict(self._table.skipped),
@@ -371,13 +372,21 @@ class Upkeep:
         ending = self._ending
         if self._scoreboard.draining:
             ending.end(STOPPED)
-        elif self._limit.is_reached():
+        elif self._limit.is_reached() and not self._awaits_revisits():
             ending.end(LIMIT)
         if ending.error or ending.outcome in (OVER, LATER, *REPLACED):
             return True
         if ending.outcome and self._pauses.blocked_for() > STOP_TIMEOUT:
             return True  # the store does not recover: what is in flight stays in the frontier
         return ending.outcome is not None and not self._table.taken and not self._flush.count
+
+    def _awaits_revisits(self) -> bool:
+        """Whether the worker goes on at the limit of pages, because a page is visited again within the hour."""
+        if self._settings.now.recrawl is not None and (not self._polled or self._frontier.unread):
+            return True  # it does not know yet what waits
+        if not self._table.revisits:
+            return False
+        return self.forever or self._table.next_revisit() - self._clock.monotonic() < FAR
 
     async def leave(self) -> None:
         """Flush, release all shards and write the last heartbeat; what fails here is done by the next owners."""

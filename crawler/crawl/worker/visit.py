@@ -31,13 +31,14 @@ from crawler.crawl.worker.flush import Flush
 from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
 from crawler.fleet.shards import Shards
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
-from crawler.frontier.task import BY_WAY_OF, RETRY, Task, extend, retry_task
+from crawler.frontier.task import BY_WAY_OF, RETRY, REVISIT, Task, extend, retry_task
 from crawler.settings.settings import LiveSettings, Settings, delay_for
 from crawler.store.clock import Clock
 from crawler.store.records import build_record, mark_of
@@ -69,6 +70,7 @@ class Visits:
         robots_cache: RobotsCache,
         jars: Jars,
         flush: Flush,
+        revisits: Revisits,
         pauses: Pauses,
         counters: Counters,
         shards: Shards,
@@ -82,6 +84,7 @@ class Visits:
         """`note_reading` is told which page is worked on, inline or as a large one: it is to blame for a crash."""
         self._store, self._frontier, self._table, self._seeds = store, frontier, frontier.table, seeds
         self._requests, self._robots, self._jars, self._flush = requests, robots_cache, jars, flush
+        self._revisits = revisits
         self._pauses, self._counters, self._shards, self._ending = pauses, counters, shards, ending
         self._settings, self._clock, self._random = settings, clock, random
         self._lanes = min(concurrency, MAX_LANES)
@@ -116,14 +119,14 @@ class Visits:
             await self.visit(task, host)
         except DiskFull as error:  # by a large body, which may be more than the disk has
             self._pauses.note(error)
-            self._fail(task, Failure(task.url, "no-room", str(error)))
+            await self._fail(task, Failure(task.url, "no-room", str(error)))
             self._table.rest(host, self._clock.monotonic() + self._delay(host))
         except (Stopped, TooSoon, StoreError, sqlite3.OperationalError):
             raise  # the last one is of the machine's own disk: no page is to blame
         except Exception:  # noqa: BLE001 - a bug on one page must not end a crawl of millions
             check_spare_files()
             log.exception("bug in the crawler on %s", task.name, extra={"event": "fault", "url": task.name})
-            self._flush.put_failure(task, Failure(task.url, "fault", "see the log"))
+            await self._put_failure(task, Failure(task.url, "fault", "see the log"))
             self._rest(host, Failure(task.url, "fault"))
 
     async def visit(self, task: Task, host: Host) -> None:
@@ -136,22 +139,27 @@ class Visits:
         if self._seeds.scope.has_patterns and self._noted(task, self._seeds.leave_out, task):
             self._skip(task)
             return self._rest(host, None)
+        old = await self._revisits.find(task) if task.kind == REVISIT else None
+        if task.kind == REVISIT and old is None:
+            self._drop(task)
+            return self._rest(host, None)
         rules = await self._robots.of(task, host)
         if rules is None:
             return await self._request_robots(task, host)
         host.robots_delay = rules.delay
         if not rules.allow(task.url):
-            self._flush.put_failure(task, rules.why_not(task.url))
+            await self._put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
         sent = await self._jars.prepare(task)
-        response = await self._requests.get(task, host, partial(self._store.new_file, task.url))
+        condition = self._revisits.condition(old) if old else ()
+        response = await self._requests.get(task, host, partial(self._store.new_file, task.url), condition)
         try:
             wait = await self._jars.ask_again(task, response, sent)
             if wait is not None:
                 await self._discard(response)
                 self._retry(task, _without_cookie(task, response), wait)
             else:
-                await self._keep(task, response)
+                await self._keep(task, response, old)
         except BaseException:
             await self._discard(response)
             raise
@@ -225,7 +233,7 @@ class Visits:
         if isinstance(response, float):
             return self._put_back(task, host, self._clock.monotonic() + response)
         if isinstance(response, Failure) and not isinstance(await self._robots.known(host.name), Rules):
-            self._fail(task, response)
+            await self._fail(task, response)
         else:
             self._table.put_back(task)
         host.robots_delay = self._robots.delay(host.name)
@@ -268,32 +276,35 @@ class Visits:
         return self._rest(host, response, keeps_turn=True)
 
     def _drop(self, task: Task) -> None:
-        """Remove a robots or retry task that is done; it leaves no record."""
+        """Remove a task that leaves no record: one for robots.txt or a retry that is done, a revisit not to be made."""
         self._table.mark_done([task], kept=False, links=False)
 
     # ---- 4 to 7. what the response brings
 
-    async def _keep(self, task: Task, response: Fetched | Failure) -> None:
-        """Read what came, and leave it for the flush; or retry later, or fail."""
+    async def _keep(self, task: Task, response: Fetched | Failure, old: dict[str, Any] | None = None) -> None:
+        """Read what came, and leave it for the flush; or retry later, or fail. `old` is the record of a revisit."""
         if isinstance(response, Failure):
-            return self._fail(task, response)
+            return await self._fail(task, response)
         if response.status in REDIRECTS:
-            return await self._redirect(task, response)
+            return await self._redirect(task, response, old)
+        if old is not None and self._revisits.is_same(old, response):
+            await self._discard(response)
+            return self._revisits.keep_same(task, old, response)
         when = self._clock.time()
         try:
             if task.level:
                 found = await self._read(task, response, lambda: self._read_sitemap(task, response))
-                return self._put_page(task, found | {"url": task.name})
+                return await self._put_page(task, found | {"url": task.subject}, old=old)
             reading = await self._read(task, response, lambda: markup.read(response, self._read_options))
         except markup.Unreadable as error:
-            return self._fail(task, Failure(task.url, "unreadable", str(error)))
+            return await self._fail(task, Failure(task.url, "unreadable", str(error)))
         if task.depth == 0:
             await self._widen(task.url)
         body = response.body if response.is_file else encode(reading.text)
         record = build_record(response, reading, task.depth, reading.links, when, body)
         if len(body) + sum(map(len, reading.links)) > LARGE_TEXT:
             await self._wait_for_room()
-        return self._put_page(task, record, body, saved=response.saved)
+        return await self._put_page(task, record, body, saved=response.saved, old=old)
 
     async def _discard(self, response: Fetched | Failure) -> None:
         """Remove the file of a large body that is not kept."""
@@ -301,11 +312,19 @@ class Visits:
             with suppress(StoreError):
                 await self._pauses.until_store_answers(response.saved.place.discard)
 
-    def _put_page(
-        self, task: Task, record: dict[str, Any], body: bytes | None = None, via: str = "", saved: Saved | None = None
+    async def _put_page(
+        self,
+        task: Task,
+        record: dict[str, Any],
+        body: bytes | None = None,
+        via: str = "",
+        saved: Saved | None = None,
+        old: dict[str, Any] | None = None,
     ) -> None:
         """Leave a page for the flush; its links are judged here, so it is noted as a page that is read."""
-        self._noted(task, self._flush.put_page, task, record, body, via, saved)
+        if old is not None:
+            return await self._revisits.keep(task, old, record, body, via, saved)
+        return self._noted(task, self._flush.put_page, task, record, body, via, saved)
 
     async def _wait_for_room(self) -> None:
         """Let a large page wait, and with it those that wait for its memory, while much is still to be written."""
@@ -341,22 +360,24 @@ class Visits:
         found = sitemap.read(response.body, response.content_type, task.url, self._read_options.tracking)
         record = build_record(response, None, task.depth, found.links, self._clock.time())
         priorities = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
-        return record | {"capped": found.capped, "sitemap": found.kind} | priorities
+        said = [round(found.modified[link]) if link in found.modified else None for link in found.links]
+        lastmods = {"lastmods": said} if found.modified and self._settings.now.recrawl is not None else {}
+        return record | {"capped": found.capped, "sitemap": found.kind} | priorities | lastmods
 
-    async def _redirect(self, task: Task, response: Fetched) -> None:
+    async def _redirect(self, task: Task, response: Fetched, old: dict[str, Any] | None = None) -> None:
         """Keep a redirect: a page with one link, at the same depth; a seed's target is a seed too."""
         target = urls.normalize(response.location or "", task.url, self._settings.now.removed_parameters)
         if target is None:
-            return self._fail(task, Failure(task.url, "bad-redirect", response.location or ""))
+            return await self._fail(task, Failure(task.url, "bad-redirect", response.location or ""))
         if target == task.url and self._may_come_with_cookie(task, response):
             return self._retry(task, Failure(task.url, "redirect-loop", "to itself, with a cookie"), 0.0)
         loop = self._loop(task, target)
         if loop:
-            return self._fail(task, Failure(task.url, "redirect-loop", loop))
+            return await self._fail(task, Failure(task.url, "redirect-loop", loop))
         if task.depth == 0 and not task.level:
             await self._widen(task.url, target)
         record = build_record(response, None, task.depth, (target,), self._clock.time())
-        return self._put_page(task, record | {"url": task.name}, via=extend(task.via, task.url))
+        return await self._put_page(task, record | {"url": task.subject}, via=extend(task.via, task.url), old=old)
 
     async def _widen(self, *found: str) -> None:
         """Widen the scope by seeds that it does not contain yet."""
@@ -375,12 +396,19 @@ class Visits:
         """Whether a redirect to itself may bring the page once it is requested with the cookie that it has just set."""
         return self._settings.now.cookies and not task.attempt and "set-cookie" in response.headers
 
-    def _fail(self, task: Task, failure: Failure) -> None:
+    async def _fail(self, task: Task, failure: Failure) -> None:
         """Retry later, or write a failure record."""
         if self._may_retry(task, failure):
             self._retry(task, failure)
         else:
+            await self._put_failure(task, failure)
+
+    async def _put_failure(self, task: Task, failure: Failure) -> None:
+        """Leave a failure record for the flush; after a failed revisit the page stays, and its record says so."""
+        if task.kind != REVISIT:
             self._flush.put_failure(task, failure)
+        elif not await self._revisits.fail(task, failure):
+            self._drop(task)
 
     def _may_retry(self, task: Task, failure: Failure) -> bool:
         return reasons.look_up(failure.reason).retry and task.attempt < self._settings.now.retries
@@ -435,5 +463,6 @@ def read_options(settings: Settings) -> markup.Wants:
         tracking=frozenset(settings.removed_parameters),
         token=token(settings.user_agent),
         links_in=settings.links_in or "",
+        visible=settings.recrawl is not None,
         follow_match=settings.follow_match,
     )

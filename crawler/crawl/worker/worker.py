@@ -26,7 +26,9 @@ from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.limit import PageLimit
 from crawler.crawl.worker.network import Network, Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
+from crawler.crawl.worker.schedule import Schedule
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Visits
 from crawler.fetch.cookies import Cookies
@@ -89,6 +91,7 @@ class Worker:
         batch_files = BatchFiles(store.files, run, clock, random, log.warning)
         refresh = partial(io, self.seeds.refresh)
         self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
+        self.schedule = Schedule(live, clock)
         self.jars = Jars(
             store,
             cookies or Cookies(),
@@ -104,8 +107,19 @@ class Worker:
         self.handling = Handling(on_page, self.counters, note) if on_page else None
         self.archive = Archive(store.files, settings, clock, random) if settings.warc else None
         self.flush = Flush(
-            store, self.frontier, self.seeds, self.jars, self.counters, clock, io, run, self.handling, self.archive
+            store,
+            self.frontier,
+            self.seeds,
+            self.jars,
+            self.counters,
+            clock,
+            io,
+            run,
+            self.handling,
+            self.archive,
+            self.schedule,
         )
+        self.revisits = Revisits(store, self.frontier, self.flush, self.schedule, self.pauses, clock)
         self.in_flight = InFlight(
             self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
         )
@@ -122,6 +136,7 @@ class Worker:
             self.robots_cache,
             self.jars,
             self.flush,
+            self.revisits,
             self.pauses,
             self.counters,
             self.shards,

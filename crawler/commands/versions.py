@@ -1,0 +1,108 @@
+"""`crawler history` and `crawler diff`: the versions of a page, and what is different between two of them."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping
+from difflib import unified_diff
+from typing import Any, NamedTuple
+
+from crawler import errors
+from crawler.commands.arguments import Add, normalize_seed
+from crawler.commands.changes import moment
+from crawler.errors import NotThere
+from crawler.store import history, visits
+from crawler.store.store import Store, open_store
+from crawler.terminal import many, say
+from crawler.web.text import printable
+from crawler.web.visible import visible
+
+MAX_LINES = 20_000  # of a page that are compared: the time grows with their square
+
+
+class Version(NamedTuple):
+    """A version of a page: when it was fetched, its record, and its text."""
+
+    fetched: str
+    record: Mapping[str, Any]
+    html: str
+
+
+def commands(add: Add) -> None:
+    """Add `crawler history` and `crawler diff`."""
+    made = add("history", list_versions, "crawler history /mnt/shared/crawl https://example.org/")
+    made.add_argument("url", metavar="URL", help="need not be normalized")
+    made.add_argument("--json", action="store_true", help="a JSON line each: its record")
+    made = add("diff", compare, "crawler diff /mnt/shared/crawl https://example.org/ --text")
+    made.add_argument("url", metavar="URL", help="need not be normalized")
+    made.add_argument(
+        "--from", dest="since", metavar="T", type=moment, help="the version of that time (2026-11-01, 7d)"
+    )
+    made.add_argument("--to", metavar="T", type=moment, help="the same for the newer one (default: the newest)")
+    made.add_argument("--text", action="store_true", help="compare the visible text, not the html")
+
+
+def list_versions(options: Namespace) -> int:
+    """`crawler history`."""
+    store = open_store(options.store)
+    name, newest = _find(store, options.url)
+    for fetched in [*history.versions(store.files, name), None]:
+        found = (newest, "") if fetched is None else history.read(store, name, fetched)
+        if found:
+            say(json.dumps(found[0]) if options.json else _as_line(found[0], fetched is None))
+    return errors.OVER
+
+
+def compare(options: Namespace) -> int:
+    """`crawler diff`."""
+    store = open_store(options.store)
+    name, newest = _find(store, options.url)
+    known = [*history.versions(store.files, name), str(newest.get("fetched"))]
+    new = _at(known, options.to) if options.to else known[-1]
+    earlier = [it for it in known if it < new] if new else []
+    old = _at(known, options.since) if options.since else earlier[-1] if earlier else None
+    if not new or not old or old == new:
+        raise NotThere(
+            f"{printable(name)} has no two versions to compare (`crawler history` lists them); "
+            "older ones are kept with the setting history, from the next change on"
+        )
+    before, after = (_lines(_read(store, name, it, newest), options.text) for it in (old, new))
+    for line in unified_diff(before, after, f"{name} {old}", f"{name} {new}", lineterm=""):
+        say(printable(line))
+    return errors.OVER
+
+
+def _find(store: Store, given: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the record of a page that the user means."""
+    url = normalize_seed(given, store.settings_or_defaults()[0].removed_parameters)
+    record = store.record(url)
+    if record is None:
+        raise NotThere(f"{url} is not in {store.root}; `crawler explain {store.root} {url}` tells why")
+    return url, record
+
+
+def _at(known: list[str], moment: str) -> str | None:
+    """Return the version that was stored at a time: the last one fetched before it."""
+    return next((it for it in reversed(known) if it <= moment), None)
+
+
+def _read(store: Store, name: str, fetched: str, newest: Mapping[str, Any]) -> Version:
+    found = history.read(store, name, fetched)
+    if found:
+        return Version(fetched, *found)
+    return Version(fetched, newest, store.text(name) or "")
+
+
+def _lines(version: Version, text: bool) -> list[str]:
+    lines = (visible(version.html) if text else version.html).splitlines()
+    return lines[:MAX_LINES]
+
+
+def _as_line(record: Mapping[str, Any], is_newest: bool) -> str:
+    """Return columns: when it was fetched, status, bytes, visits, title; the newest is marked."""
+    cells = [str(record.get(name, "-")) for name in ("fetched", "status", "bytes")]
+    facts = f"{many(visits.visits_of(record), 'visit')}, {many(visits.number(record, 'changes'), 'change')}"
+    more = [f"gone since {record['gone']}"] if record.get("gone") else []
+    title = str(record.get("title") or "")
+    return "\t".join(map(printable, [*cells, "newest" if is_newest else "-", facts, *more, title]))

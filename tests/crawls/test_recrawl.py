@@ -1,0 +1,181 @@
+"""A crawl that keeps up with a site: real machines, a real server, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.conditional import Pages, serving
+from lab.world import COMMAND, crawler, end, wait_for
+
+from crawler.errors import LIMIT, MISSING, OVER
+from crawler.frontier.batches import from_lines
+from crawler.store.store import Store
+
+SITE = "http://news.example"
+FLAGS = ["-w", "0.01", "-j", "1", "-t", "4", "-s", "shards=4", "-s", "heartbeat=0.5", "-s", "retry_delay=0.1s", "-q"]
+
+
+@pytest.fixture
+def web() -> Iterator[Pages]:
+    pages: dict[str, str | int] = {f"/{number}": f"<p>page {number}" for number in range(5)}
+    with serving({"/": "<p>front" + "".join(f"<a href={path}>x</a>" for path in pages), **pages}) as served:
+        yield served
+
+
+def command(web: Pages, root: Path, *args: str) -> list[str]:
+    return [*COMMAND, "run", str(root), *args, "--connect-to", f"::127.0.0.1:{web.port}", *FLAGS]
+
+
+def crawl(web: Pages, root: Path, *args: str, code: int = LIMIT) -> str:
+    return end(start(web, root, *args), code)
+
+
+def start(web: Pages, root: Path, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(web, root, *args), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def waiting(root: Path) -> list[str]:
+    batches = sorted((root / "frontier").glob("*/[!.]*"))
+    return sorted(task.name.removeprefix(SITE) for path in batches for task in from_lines(path.read_bytes()))
+
+
+def changes(root: Path, *args: str) -> list[tuple[str, str]]:
+    found = [json.loads(line) for line in crawler("changes", str(root), "--json", *args).splitlines()]
+    return sorted((it["kind"], it["url"].removeprefix(SITE)) for it in found)
+
+
+def record(root: Path, path: str) -> dict[str, Any]:
+    found = Store(root).record(SITE + path)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("fetcher", ["curl", "requests"])
+def test_a_refresh_asks_with_a_condition_and_changes_tells_what_it_found(
+    web: Pages, tmp_path: Path, fetcher: str
+) -> None:
+    root = tmp_path / "store"
+    said = crawl(web, root, f"{SITE}/", "--recrawl", "7d", "-s", f"fetcher={fetcher}", "-s", "history=all")
+    assert len(waiting(root)) == 6, said
+    assert json.loads(crawler("status", str(root), "--json"))["waiting"] == 0, "no URL waits, only visits"
+    assert [kind for kind, _ in changes(root)] == ["new"] * 6
+    time.sleep(1.1)
+    web.pages |= {"/1": "<p>page one", "/2": 404, "/3": "->/new", "/new": "<p>new"}
+    web.asked.clear()
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    assert "6 pages will be visited again" in crawler("refresh", str(root))
+    crawl(web, root)
+    assert {path: web.of(path) for path in ("/", "/0", "/1", "/2", "/3", "/4")} == {
+        "/": [304],
+        "/0": [304],
+        "/1": [200],
+        "/2": [404],
+        "/3": [301],
+        "/4": [304],
+    }
+    assert changes(root, "--since", since) == [("changed", "/1"), ("moved", "/3"), ("new", "/new")]
+    counted = json.loads(crawler("status", str(root), "--json"))
+    assert (counted["revisits"], counted["unchanged"], counted["changed"], counted["pages"]) == (6, 3, 2, 7)
+    crawler("refresh", str(root), "--match", "/2$")
+    crawl(web, root)
+    assert ("gone", "/2") in changes(root, "--since", since)
+    assert Store(root).text(f"{SITE}/2") == "<p>page 2", "the html stays"
+    assert "-page 1" in crawler("diff", str(root), f"{SITE}/1", "--text")
+    assert len(crawler("history", str(root), f"{SITE}/1").splitlines()) == 2
+    crawler("diff", str(root), f"{SITE}/0", code=MISSING)
+    feed = ElementTree.fromstring(crawler("changes", str(root), "--since", since, "--feed", "atom"))
+    assert len(feed.findall("{http://www.w3.org/2005/Atom}entry")) == 4
+    assert "no problems" in crawler("check", str(root))
+
+
+def test_visits_come_when_they_are_due_and_survive_kills(web: Pages, tmp_path: Path) -> None:
+    """Each machine of a series is killed; no page is lost, and none is visited much more often than its interval."""
+    root = tmp_path / "store"
+    began = time.monotonic()
+    for kill in range(4):
+        machine = start(web, root, *([f"{SITE}/"] if not kill else []), *(["--recrawl", "2s"] if not kill else []))
+        seen = len(web.asked)
+        wait_for(lambda seen=seen: len(web.asked) >= seen + 9, 60)
+        os.killpg(machine.pid, signal.SIGKILL)
+        machine.wait()
+    seconds = time.monotonic() - began
+    for path in web.pages:
+        visits = len(web.of(path))
+        assert 2 <= visits <= seconds / 2 + 1 + 4, "at its interval, and perhaps once more after each kill"
+        assert record(root, path)["visits"] <= visits
+    assert "no problems" in crawler("check", str(root), "--repair")
+
+
+def test_a_store_from_before_is_not_fetched_all_at_once(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", code=OVER)
+    for path in (root / "links").glob("*/*"):  # as if that had been a year ago
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(found | {"fetched": "2025-01-01T00:00:00Z"}))
+    settings = root / "crawl.yaml"
+    settings.write_text(settings.read_text().replace("recrawl: null", "recrawl: 10d"))
+    web.asked.clear()
+    crawl(web, root)
+    assert web.asked == []
+    dues = [
+        task.due - time.monotonic()
+        for path in (root / "frontier").glob("*/[!.]*")
+        for task in from_lines(path.read_bytes())
+    ]
+    assert len(dues) == 6 and max(dues) <= 10 * 86400 and max(dues) - min(dues) > 86400, "spread over the interval"
+
+
+def test_a_lost_frontier_is_derived_from_the_records(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d")
+    crawler("refresh", str(root))
+    crawl(web, root)
+    before = waiting(root)
+    subprocess.run(["rm", "-r", str(root / "frontier")], check=True)
+    crawl(web, root)
+    assert set(waiting(root)) == {name for name in before if name.endswith("#revisit-3")}
+    assert len(waiting(root)) == 6, "each page once"
+
+
+def test_check_knows_older_versions_and_a_visit_that_was_killed_in_the_middle(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d", "-s", "history=2")
+    web.pages["/1"] = "<p>page one"
+    time.sleep(1.1)
+    crawler("refresh", str(root), "--match", "/1$")
+    crawl(web, root)
+    assert "no problems" in crawler("check", str(root))
+    (html,) = (path for path in (root / "htmls").glob("*/*") if b"page 2" in path.read_bytes())
+    html.write_bytes(b"<p>a newer page 2")  # as a killed visit leaves it: its record is not there yet
+    assert "changed-html" in crawler("check", str(root), code=MISSING)
+    crawler("refresh", str(root), "--match", "/2$")
+    said = crawler("check", str(root))
+    assert "pages whose visit was interrupted, and will be made again (1)" in said and "no problems" in said
+    (version,) = (root / "history").glob("*/*/*.json")
+    version.write_text("nonsense")
+    (version.parent / "notes.txt").touch()
+    said = crawler("check", str(root), code=MISSING)
+    assert "not the record of a version" in said and "notes.txt: not the name of a version" in said
+
+
+def test_at_the_limit_of_pages_visits_go_on(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d", "--max-pages", "3")
+    stored = {found["url"].removeprefix(SITE) for found in Store(root).records()}
+    assert len(stored) == 3
+    web.asked.clear()
+    crawler("refresh", str(root))
+    crawl(web, root)
+    assert sorted(path for path, _ in web.asked if path != "/robots.txt") == sorted(stored)
+    assert json.loads(crawler("status", str(root), "--json"))["pages"] == 3, "visits are no pages"
