@@ -89,6 +89,7 @@ class CurlClient:
         self._in_flight[transfer.curl] = transfer
         try:
             code, message = await transfer.ended
+            self._remove(transfer.curl)  # if it ended while it was resumed
         except BaseException:  # we were cancelled
             self._remove(transfer.curl)
             transfer.places.release()
@@ -462,8 +463,14 @@ class _Transfer:
             asyncio.get_running_loop().call_soon(self._resume, self.ended)
 
     def _resume(self, ended: asyncio.Future[tuple[int, str]]) -> None:
-        if not ended.done():  # otherwise the handle may carry another request by now
+        if ended.done():  # the handle may carry another request by now
+            return
+        try:
             self.curl.pause(pycurl.PAUSE_CONT)
+        except pycurl.error as error:  # libcurl gave us the piece at once, and we wanted no more
+            if not ended.done():
+                code, message = error.args  # type: ignore[misc]
+                ended.set_result((code, message))
 
     def _open(self, _purpose: int, address: Any) -> Any:
         """Make the socket for an address that libcurl is about to connect to, or reject it."""

@@ -124,6 +124,7 @@ def test_a_setting_is_read_as_it_is_shown(name: str, value: Any) -> None:
     assert (shown, check_one(name, read, "test")) == (name, checked)
 
 
+@pytest.mark.fleet  # for time: machines take up an edit after 22 seconds
 def test_machines_at_work_take_up_what_is_live_and_are_named_for_the_rest(tmp_path: Path) -> None:
     web = Links({"/": [f"/{number}" for number in range(500)]} | {f"/{number}": [] for number in range(500)})
     with world(web, tmp_path) as w:

@@ -16,8 +16,6 @@ from lab.world import COMMAND, Answers, World, crawler, html, links, wait_for, w
 
 from crawler import Store
 from crawler.commands.demo.web import WebReply
-from crawler.commands.serve.app import App
-from crawler.commands.serve.views import Views
 from crawler.store.store import file_of
 
 PDF = b"%PDF-1.7\n" + os.urandom(700_000)
@@ -120,20 +118,6 @@ def test_cat_ls_hosts_and_export_know_files(root: Path, tmp_path: Path) -> None:
     assert (root / rows[url]["file"]).read_bytes() == PDF and rows[url]["html"] is None
     crawler("export", str(root), str(tmp_path / "out.sqlite"), "--html")
     assert "0 pages written" in crawler("export", str(root), str(tmp_path / "out.sqlite"), "--html")
-
-
-def test_serve_gives_a_file_as_a_download_and_nothing_else(root: Path) -> None:
-    app = App(Views(Store(root)))
-    reply = app.respond("/file", {"url": "http://a.example/paper.pdf"})
-    headers = dict(reply.headers)
-    assert (reply.status, reply.body, headers["Content-Type"]) == (200, PDF, "application/pdf")
-    assert headers["X-Content-Type-Options"] == "nosniff" and "sandbox" in headers["Content-Security-Policy"]
-    assert headers["Content-Disposition"] == f'attachment; filename="{path_of(root, "paper.pdf").name}"'
-    for url in ("http://a.example/", "http://a.example/never", "x"):
-        assert app.respond("/file", {"url": url}).status == 400
-    record = next(path for path in root.glob("links/*/*") if b'paper.pdf", "status' in path.read_bytes())
-    record.write_text(json.dumps(json.loads(record.read_bytes()) | {"file": "../../crawl.yaml"}))
-    assert app.respond("/file", {"url": "http://a.example/paper.pdf"}).status == 400, "a record may be edited by hand"
 
 
 def test_check_finds_files_that_are_gone_cut_changed_or_of_nobody_and_repairs(root: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from lab.marks import later
 
+pytestmark = pytest.mark.fleet  # for time
+
 MODELS = Path(__file__).parent
 SMALL = ["-DU=2", "-DN=2"]  # two workers, two URLs, two batches for each
 

@@ -7,6 +7,8 @@ import pytest
 from simulation.mutants import MUTANTS, Mutant, applied, find, row
 from simulation.run import Scenario, command, many, report, shrink, simulate
 
+pytestmark = pytest.mark.fleet  # for time
+
 SEEDS, PART = 200, 20
 # Each of these has failed once; what was wrong is in CHANGELOG.md or in the comment.
 FOUND: list[tuple[int, str, tuple[str, ...]]] = [
