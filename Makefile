@@ -115,7 +115,7 @@ zipapp: dist ## build dist/crawler.pyz, one file that runs without an installati
 		--pythons $(PYTHONS) --extras "$(EXTRAS)" --machine $(MACHINE)
 
 clean: ## remove all that these targets made: .venv, demo/, .bench/, .soak/, caches, builds
-	@rm -rf $(VENV) .pythons demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench .soak
+	@rm -rf $(VENV) .pythons demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .bench .soak .pywb
 	@find crawler tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is brought up to date first: before 25.1 it does not know --group, and Python 3.11 comes with 23.2.
