@@ -59,9 +59,9 @@ class Draft:
         """Give it its name, in the folder of this handle."""
         os.rename(self.temporary, leaf_of(self.name), src_dir_fd=handle, dst_dir_fd=handle)
 
-    def remove(self, handle: int) -> None:
-        """Remove it from the folder of this handle."""
-        _remove(handle, self.temporary)
+    def remove(self, handle: int) -> bool:
+        """Remove it from the folder of this handle; False if it is not there."""
+        return _remove(handle, self.temporary)
 
 
 class Files:
@@ -95,8 +95,11 @@ class Files:
 
         With `later` its bytes may wait for the next `sync` to reach the disk, where that syncs many files at once.
         """
+        may_have_arrived = False  # whether a rename failed and its file is gone: then only the reply may be lost
 
         def write(handle: int) -> None:
+            nonlocal may_have_arrived
+            may_have_arrived = False
             draft = Draft(name, self._new_name(), data)
             # What replaces a file is on the disk before it does: a record may rest on the old one.
             is_later = later and not self._must_replace(handle, leaf_of(name))
@@ -104,11 +107,16 @@ class Files:
             try:
                 draft.rename(handle)
             except OSError:
-                draft.remove(handle)
+                may_have_arrived = not draft.remove(handle)
                 raise
 
-        with self._translated(name), self._unless_arrived(name, data):
-            self._do_in(folder_of(name), write)
+        with self._translated(name):
+            try:
+                self._do_in(folder_of(name), write)
+            except OSError:
+                # An old file with the same bytes does not count: the disk may have lost it, which is why it is put.
+                if not may_have_arrived or not self._has_arrived(name, data):
+                    raise
 
     def draft(self, name: str, data: bytes) -> Draft:
         """Write a file under a temporary name, to be synced with others before it is published."""
@@ -589,6 +597,12 @@ def _exists(handle: int, name: str) -> bool:
     return True
 
 
-def _remove(handle: int, name: str) -> None:
-    with suppress(OSError):
+def _remove(handle: int, name: str) -> bool:
+    """Remove a name; False if it is not there. Other errors are ignored."""
+    try:
         os.unlink(name, dir_fd=handle)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -13,6 +13,11 @@ SEEDS, PART = 200, 20
 # Each of these has failed once; what was wrong is in CHANGELOG.md or in the comment.
 FOUND: list[tuple[int, str, tuple[str, ...]]] = [
     (20, "local", ()),  # the one descriptor for syncfs had become stale, and every later sync failed
+    (
+        0,
+        "local",
+        ("faults", "power_cut"),
+    ),  # a record that the disk had lost counted as put again
     (52, "nfs3", ("freeze_before",)),  # an heir did not rewrite the batches that it had handed over itself
 ]
 
