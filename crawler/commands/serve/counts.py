@@ -19,7 +19,7 @@ from crawler.web import urls
 from crawler.web.reasons import kind
 
 STEP = 0.2  # seconds of counting before a rest of the same length
-PATIENCE = 1.0  # seconds of counting for somebody who waits
+MAX_COUNTING = 1.0  # seconds of counting for somebody who waits
 ROUND = 5.0  # seconds between two rounds at least, and ten times what the last one took
 FORGOTTEN = 60.0  # seconds after the last request for which counting continues
 LISTED = 10.0  # seconds for which the list of all hosts is not made again
@@ -62,7 +62,7 @@ class Census:
         """Return all hosts that have a record, a failure record or a waiting URL, sorted; count for a moment first."""
         self._asked = time.monotonic()
         if not self._counts:
-            self._count_for(PATIENCE)
+            self._count_for(MAX_COUNTING)
         with self._lock:
             return self._list()
 

@@ -28,7 +28,7 @@ from crawler.web.page import REDIRECTS, Failure, Fetched
 
 MAX_KNOWN = 5_000  # hosts of which is known what was read; one that is forgotten is read again
 YOUNG = 10.0  # seconds after the first request to a host in which others may be about to get its cookies
-PATIENCE = 3.0  # seconds until a page that was refused then is requested again: longer than a flush
+RETRY_SECONDS = 3.0  # seconds until a page that was refused then is requested again: longer than a flush
 LOOK_INTERVAL = 1.0  # seconds between looks for what other machines have written, unless a request was refused
 REFUSED = ("http-401", "http-403")
 
@@ -104,7 +104,7 @@ class Jars:
             return None
         if await self._has_new(task, sent, None):
             return 0.0
-        return PATIENCE if self._may_come(task.host, sent) else None
+        return RETRY_SECONDS if self._may_come(task.host, sent) else None
 
     async def prepare(self, task: Task) -> frozenset[str]:
         """Return the name=value of each cookie that a request is sent with, once they are here."""
