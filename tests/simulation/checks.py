@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from crawler.frontier.batches import from_lines
-from crawler.frontier.task import PAGE, shard_of_host
+from crawler.frontier.task import PAGE, RETRY, shard_of_host
 from crawler.store.store import path_of, shard_name
 from crawler.store.visits import visits_of
 from crawler.web import urls
@@ -193,4 +193,5 @@ class Checks:
 
 
 def _urls(data: bytes) -> list[str]:
-    return [task.url for task in from_lines(data) if task.kind == PAGE]
+    """The pages that wait in a batch: also those that an operator wants to have retried, before they are queued."""
+    return [task.subject for task in from_lines(data) if task.kind in (PAGE, RETRY)]
