@@ -95,6 +95,9 @@ def _read(store: Store, name: str, fetched: str, newest: Mapping[str, Any]) -> V
 
 
 def _lines(version: Version, text: bool) -> list[str]:
+    if "file" in version.record:
+        named = ((name, version.record.get(name)) for name in ("type", "bytes", "sha224"))
+        return [f"{name}: {value}" for name, value in named]
     lines = (visible(version.html) if text else version.html).splitlines()
     return lines[:MAX_LINES]
 
