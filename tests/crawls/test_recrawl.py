@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab import browser
 from lab.conditional import Pages, serving
 from lab.world import COMMAND, crawler, end, wait_for
 
@@ -167,6 +168,36 @@ def test_check_knows_older_versions_and_a_visit_that_was_killed_in_the_middle(we
     (version.parent / "notes.txt").touch()
     said = crawler("check", str(root), code=MISSING)
     assert "not the record of a version" in said and "notes.txt: not the name of a version" in said
+
+
+def test_status_top_and_metrics_tell_how_fresh_the_store_is_whether_machines_run_or_not(
+    web: Pages, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d")
+    for path in list((root / "links").glob("*/*"))[:3]:  # as if the last visit had been ten days ago
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(found | {"fetched": "2026-01-01T00:00:00Z"}))
+    found = json.loads(crawler("status", str(root), "--json"))
+    assert (found["fresh"], found["due"], found["overdue"]) == (6, 0, 0)
+    assert found["ages"] == {"sample": 6, "1 h": 0.5, "1 d": 0, "7 d": 0, "30 d": 0, "older": 0.5}
+    crawler("refresh", str(root), "--match", "/[0-3]$")
+    told = crawler("status", str(root))
+    assert "unchanged 0, changed 0, fresh 2, due 4, overdue 0" in told
+    assert (
+        "visited         within   1 h █ 50%, 1 d   0%, 7 d   0%, 30 d   0%, older █ 50% (a sample of 6 pages)" in told
+    )
+    machine = start(web, root, "--forever")
+    wait_for(lambda: json.loads(crawler("status", str(root), "--json"))["unchanged"] == 4, 60)
+    seen = crawler("top", str(root))
+    assert "unchanged 4, changed 0, fresh 6, due 0, overdue 0" in seen and "last visited within 1 h " in seen
+    assert " visits a second, " in seen and " of them unchanged" in seen
+    with browser.serving(root) as served:
+        metrics = served.ask("/metrics")[2].decode()
+    assert "crawler_fresh_pages 6\n" in metrics and "crawler_unchanged_total 4\n" in metrics
+    assert 'crawler_age_share{age="1 h"} ' in metrics
+    machine.send_signal(signal.SIGINT)
+    machine.wait()
 
 
 def test_at_the_limit_of_pages_visits_go_on(web: Pages, tmp_path: Path) -> None:
