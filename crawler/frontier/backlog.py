@@ -6,8 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from crawler.frontier.batches import batch_names, from_lines, lines_of, read_batches
-from crawler.frontier.revisits import OVERDUE
-from crawler.frontier.task import REVISIT
+from crawler.frontier.task import OVERDUE, REVISIT
 from crawler.store.store import Store
 from crawler.web import urls
 

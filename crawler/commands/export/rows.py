@@ -104,7 +104,7 @@ def _newest(store: Store, wanted: Selection, place: Place) -> Row | None:
     if page is None or not _is_selected(page, wanted):
         return None
     name = file_of(page.record)
-    text = store.text(page.url) if wanted.html else None
+    text = store.text(page.url, page.record) if wanted.html else None
     length = None if "file" in page.record else store.text_size(page.url) if text is None else _length(text)
     return _with_body(store, wanted, _row(page, text, length, name, wanted.html), name)
 
