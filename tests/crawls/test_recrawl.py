@@ -118,14 +118,21 @@ def test_visits_come_when_they_are_due_and_survive_kills(web: Pages, tmp_path: P
     assert "no problems" in crawler("check", str(root), "--repair")
 
 
-def test_a_store_from_before_is_not_fetched_all_at_once(web: Pages, tmp_path: Path) -> None:
+def as_before(root: Path) -> None:
+    """Let records be as the version before wrote them, a long time ago: it knew nothing of visits."""
+    for path in (root / "links").glob("*/*"):
+        found = json.loads(path.read_text())
+        assert not {"visits", "checked", "text_sha224"} & found.keys()
+        path.write_text(json.dumps(found | {"fetched": "2025-01-01T00:00:00Z"}))
+    (root / "frontier/.recrawl").unlink(missing_ok=True)
+
+
+def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web: Pages, tmp_path: Path) -> None:
     root = tmp_path / "store"
     crawl(web, root, f"{SITE}/", code=OVER)
-    for path in (root / "links").glob("*/*"):  # as if that had been a year ago
-        found = json.loads(path.read_text())
-        path.write_text(json.dumps(found | {"fetched": "2025-01-01T00:00:00Z"}))
-    settings = root / "crawl.yaml"
-    settings.write_text(settings.read_text().replace("recrawl: null", "recrawl: 10d"))
+    as_before(root)
+    said = crawler("set", str(root), "recrawl=10d")
+    assert "recrawl null -> 864000; it counts from the next run on; the run that first uses it plans" in said
     web.asked.clear()
     crawl(web, root)
     assert web.asked == []
@@ -135,6 +142,26 @@ def test_a_store_from_before_is_not_fetched_all_at_once(web: Pages, tmp_path: Pa
         for task in from_lines(path.read_bytes())
     ]
     assert len(dues) == 6 and max(dues) <= 10 * 86400 and max(dues) - min(dues) > 86400, "spread over the interval"
+
+
+def test_a_store_from_before_goes_on_with_visits_over_the_interval(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", code=OVER)
+    as_before(root)
+    crawler("set", str(root), "recrawl=8s")
+    web.asked.clear()
+    web.pages["/1"] = "<p>page one"
+    machine = start(web, root, "--forever")
+    wait_for(lambda: web.asked, 60)
+    assert len({path for path, _ in web.asked}) < len(web.pages), "not all at once"
+    said = crawler("set", str(root), "recrawl=9s")
+    assert "the 1 machine at work will not use it before a restart: `crawler stop" in said
+    wait_for(lambda: {path for path, _ in web.asked} >= web.pages.keys(), 60)
+    machine.send_signal(signal.SIGINT)
+    machine.wait()
+    assert {status for path, status in web.asked if path in web.pages and path != "/1"} == {304}
+    assert record(root, "/1")["changes"] == 1 and record(root, "/0")["visits"] >= 2
+    assert "no problems" in crawler("check", str(root))
 
 
 def test_a_lost_frontier_is_derived_from_the_records(web: Pages, tmp_path: Path) -> None:

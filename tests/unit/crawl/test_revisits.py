@@ -7,13 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lab.changing import DAY, HOST, HOUR, START, ChangingWeb, Keeping, Law
+from lab.changing import DAY, HOST, HOUR, Keeping, Law, WithSitemap, freshness
 from lab.frontiers import add, frontier_of, on_disk
 from lab.workers import making, small_store
 
 from crawler.frontier.task import sitemap_task
 from crawler.store import history
-from crawler.store.records import utc
 
 
 @pytest.fixture
@@ -136,22 +135,6 @@ def test_a_limit_of_pages_does_not_count_visits(keeping: Callable[..., Keeping])
     assert len(mine.web.asked) == 12
 
 
-class WithSitemap(Law):
-    """A sitemap that says of each page when it last changed; one that lies says so of all, each time."""
-
-    def __init__(self, laws: dict[str, Law], lies: bool) -> None:
-        super().__init__(validators=False)
-        self.laws, self.lies = laws, lies
-
-    def html(self, path: str, age: float) -> bytes:
-        entries = "".join(self._entry(page, law, age) for page, law in self.laws.items())
-        return f"<urlset>{entries}</urlset>".encode()
-
-    def _entry(self, path: str, law: Law, age: float) -> str:
-        when = utc(START + (age if self.lies else law.version(age) * law.every))
-        return f"<url><loc>{HOST}{path}</loc><lastmod>{when}</lastmod></url>"
-
-
 @pytest.mark.parametrize("lies", [False, True])
 def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
     keeping: Callable[..., Keeping], lies: bool
@@ -167,19 +150,6 @@ def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
     else:
         assert visits >= 12, "most changes are seen soon after they happen"
         assert len(mine.web.visits("/calm")) <= 7
-
-
-def freshness(web: ChangingWeb, since: float) -> float:
-    """The share of page-time from a moment on in which the stored version was the live one."""
-    fresh = total = 0.0
-    for path, law in web.laws.items():
-        visits = [*web.visits(path), web.age]
-        for seen, following in pairwise(visits):
-            stale = (law.version(seen) + 1) * law.every if law.every else following
-            start = max(seen, since)
-            fresh += max(min(stale, following) - start, 0.0)
-            total += max(following - start, 0.0)
-    return fresh / total
 
 
 def test_the_adaptive_rule_keeps_more_pages_fresh_with_no_more_requests(
