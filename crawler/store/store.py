@@ -18,7 +18,8 @@ from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store.kept import RESTORE, parse_stored
 from crawler.store.looking import Patience
-from crawler.store.mount import FILE, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FILE
 from crawler.store.records import from_utc, html_hash, links_of
 from crawler.web import urls
 from crawler.web.text import masked

@@ -9,7 +9,8 @@ from typing import Any
 
 from crawler.commands.check.findings import Problem, Scene
 from crawler.store.history import HISTORY, RECORD, VERSION, content_of, record_of
-from crawler.store.mount import FOLDER, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FOLDER
 from crawler.store.store import KEY
 from crawler.web import urls
 
