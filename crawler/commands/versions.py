@@ -50,7 +50,7 @@ def list_versions(options: Namespace) -> int:
     for fetched in [*history.versions(store.files, name), None]:
         found = (newest, "") if fetched is None else history.read(store, name, fetched)
         if found:
-            say(json.dumps(found[0]) if options.json else _as_line(found[0], fetched is None))
+            print(json.dumps(found[0]) if options.json else _as_line(found[0], fetched is None))  # `say` shows no tabs
     return errors.OVER
 
 

@@ -12,7 +12,7 @@ from lab.conditional import Pages, serving
 from lab.machines.mounts import Mount
 from lab.operations import DATA, METADATA, Counts, can_trace, count, per_page, show, trace
 from lab.webs import FlatWeb, TreeWeb
-from lab.world import COMMAND, World, crawler, end, world
+from lab.world import COMMAND, World, crawler, end, wait_for, world
 
 from crawler.commands.demo.web import Web
 from crawler.errors import LIMIT
@@ -86,12 +86,37 @@ def test_a_visit_that_finds_304_costs_little(tmp_path: Path, capsys: pytest.Capt
         for name, kinds in {"metadata operations": METADATA, "writes and syncs": DATA, "all of them": BOTH}.items():
             print(f"{name}: {_compared([per_page(it, 401, kinds) for it in traced])}")
         print(f"milliseconds of CPU: {_compared([it / 0.401 for it in seconds])}")
-    new, nothing, visit = (per_page(counts, 401) for counts in traced)
+    new, nothing, visit = (per_page(counts, 401) for counts in traced)  # the worker is a new one: it knows no record
     assert visit - nothing <= 0.65 * (new - nothing), "its record is read and written; of a new page, two files"
     new, nothing, visit = (per_page(counts, 401, DATA) for counts in traced)
     assert visit - nothing <= 0.5 * (new - nothing), "one file is written, not two"
     new, nothing, visit = seconds
     assert visit - nothing <= 0.5 * (new - nothing)
+
+
+def test_a_visit_within_the_hour_that_finds_304_costs_less_than_half_of_a_new_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worker knows the record that it wrote."""
+    pages: dict[str, str | int] = {f"/{number}": f"<title>{number}</title>" for number in range(400)}
+    with serving({"/": "".join(f"<a href={path}>x</a>" for path in pages), **pages}) as web:
+        flags = ["--connect-to", f"::127.0.0.1:{web.port}", "-j", "1", "-w", "0", "-s", "spread=host"]
+        flags += ["-s", "max_per_address=null", "-s", "shards=4", "-q", "http://a.example/"]
+        first, _ = run_counted(tmp_path, tmp_path / "first", *flags, "--recrawl", "7d", is_traced=True)
+        idle, _ = run_counted(tmp_path, tmp_path / "first", "-q", is_traced=True)
+        root, calls = tmp_path / "store", tmp_path / "calls"
+        command = trace([*COMMAND, "run", str(root), *flags, "--recrawl", "10s", "--forever"], calls)
+        machine = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        wait_for(lambda: [status for _, status in web.asked].count(304) >= 4 * 401, 300)
+        crawler("stop", str(root))
+        machine.wait()
+        visits = [status for _, status in web.asked].count(304)
+    with calls.open(encoding="utf-8", errors="replace") as lines:
+        both = count(lines, root)
+    new, visit = per_page(first - idle, 401), (per_page(both, 1) - per_page(first, 1)) / visits
+    with capsys.disabled():
+        print(f"\nmetadata operations: a new page {new:.2f}, one of {visits} visits {visit:.2f} ({visit / new:.2f})")
+    assert visit <= 0.5 * new
 
 
 def _compared(first_idle_again: list[float]) -> str:

@@ -93,7 +93,11 @@ def test_a_refresh_asks_with_a_condition_and_changes_tells_what_it_found(
     assert ("gone", "/2") in changes(root, "--since", since)
     assert Store(root).text(f"{SITE}/2") == "<p>page 2", "the html stays"
     assert "-page 1" in crawler("diff", str(root), f"{SITE}/1", "--text")
-    assert len(crawler("history", str(root), f"{SITE}/1").splitlines()) == 2
+    told = [line.split("\t") for line in crawler("history", str(root), f"{SITE}/1").splitlines()]
+    assert [(line[1], line[3], line[4]) for line in told] == [
+        ("200", "-", "1 visit, 0 changes"),
+        ("200", "newest", "2 visits, 1 change"),
+    ]
     crawler("diff", str(root), f"{SITE}/0", code=MISSING)
     feed = ElementTree.fromstring(crawler("changes", str(root), "--since", since, "--feed", "atom"))
     assert len(feed.findall("{http://www.w3.org/2005/Atom}entry")) == 4

@@ -20,6 +20,7 @@ from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.jars import Jars
+from crawler.crawl.worker.recent import SOON, RecentRecords
 from crawler.crawl.worker.replacing import Replacing
 from crawler.crawl.worker.schedule import Schedule
 from crawler.errors import StoreError
@@ -62,6 +63,7 @@ class Outcome:
     saved: Saved | None = None  # in place of the body
     found: Literal["", "same", "other", "news", "failed"] = ""
     old: dict[str, Any] | None = None
+    is_due_soon: bool = False  # its next visit
 
     @property
     def folder(self) -> str:
@@ -100,6 +102,7 @@ class Flush:
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._jars, self._counters, self._clock, self._io, self._run = jars, counters, clock, io, run
         self._replacing = Replacing(store, seeds, clock)
+        self.recent = RecentRecords()
         self._waiting: list[Outcome] = []
         self._bytes = 0  # of their html and links
         self._writing = self._writing_bytes = 0  # of the group that is being written
@@ -123,8 +126,7 @@ class Flush:
     ) -> None:
         """5 to 7. Queue a page: its body, the links to hand over, its record; a redirect or a sitemap has no body."""
         self._frontier.hand_over(self._seeds.follow(record, via))
-        self._plan(record)
-        outcome = Outcome(task, record, body, saved=saved)
+        outcome = Outcome(task, record, body, saved=saved, is_due_soon=self._plan(record))
         self._frontier.table.note_fetched(task, _weight(outcome) + (saved.size if saved else 0))
         self._handle(outcome)
 
@@ -150,17 +152,18 @@ class Flush:
         """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
         if not is_same and failure is None:
             self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
-        self._plan(record)
+        is_due_soon = self._plan(record)
         found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
-        self._handle(Outcome(task, record, body, saved=saved, found=found, old=old))
+        self._handle(Outcome(task, record, body, saved=saved, found=found, old=old, is_due_soon=is_due_soon))
         if failure:
             self._log_failure(task, failure, "revisit", "revisit failed, the page stays")
 
-    def _plan(self, record: dict[str, Any]) -> None:
-        """Hand over the next visit of a page: before its record, like its links."""
+    def _plan(self, record: dict[str, Any]) -> bool:
+        """Hand over the next visit of a page: before its record, like its links; True if it is due soon."""
         following = self._schedule.plan(record) if self._schedule else None
         if following:
             self._frontier.hand_over([following])
+        return following is not None and following.due - self._clock.monotonic() <= SOON
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
@@ -278,6 +281,16 @@ class Flush:
         finally:
             self._writing = self._writing_bytes = 0
             self._mark_done(published, sizes)
+            self._keep_recent(drafts, published)
+
+    def _keep_recent(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:
+        """Keep the records of pages that are visited again soon."""
+        done = set(map(id, published))
+        for it, draft in drafts:
+            if it.is_due_soon and id(it) in done:
+                self.recent.put(it.task.subject, draft.data, self._frontier.table.gains)
+            else:
+                self.recent.drop(it.task.subject)
 
     @property
     def _warcs(self) -> set[str]:
@@ -422,6 +435,7 @@ class Flush:
                 self._frontier.hand_over(self._seeds.follow(record))
                 await self._frontier.flush()
                 await self._io(self._store.put_record, task.name, to_json(record))
+                self.recent.drop(task.name)
             table.drop_nearer(batch)
 
     async def sync_records(self) -> None:

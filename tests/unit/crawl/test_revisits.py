@@ -11,6 +11,7 @@ from lab.changing import DAY, HOST, HOUR, Keeping, Law, WithSitemap, freshness
 from lab.frontiers import add, frontier_of, on_disk
 from lab.workers import making, small_store
 
+from crawler.crawl.worker.recent import MAX_BYTES, RecentRecords
 from crawler.frontier.task import sitemap_task
 from crawler.store import history
 
@@ -117,6 +118,32 @@ def test_older_versions_are_kept_and_pruned(keeping: Callable[..., Keeping]) -> 
     texts = [found[1] for version in versions if (found := history.read(mine.store, f"{HOST}/", version))]
     assert ["version 5" in texts[0], "version 6" in texts[1], "version 7" in texts[2]] == [True] * 3
     assert b"version 8" in (mine.store.text_bytes(f"{HOST}/") or b"")
+
+
+def test_a_page_that_is_visited_again_within_the_hour_has_its_record_read_by_nobody(
+    keeping: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {"/often": HOUR / 2, "*": 6 * HOUR}
+    mine = keeping({"/": Law(links=("/often",)), "/often": Law(every=4 * HOUR)}, recrawl=rules)
+    read, record = [], mine.store.record
+    monkeypatch.setattr(mine.store, "record", lambda url: read.append(url) or record(url))
+    mine.keep_up(DAY)
+    assert mine.record("/often")["visits"] >= 40 and mine.record("/often")["changes"] == 5
+    assert f"{HOST}/often" not in read[:-2] and read.count(f"{HOST}/") == len(mine.web.visits("/")) - 1
+
+
+def test_a_record_is_known_only_while_no_shard_came_and_while_there_is_room() -> None:
+    recent = RecentRecords()
+    recent.put("a", b'{"visits": 2}', gains=1)
+    assert recent.get("a", 1) == {"visits": 2} and recent.get("a", 2) is None and recent.get("b", 1) is None
+    recent.put("a", b'{"visits": 3}', gains=2)
+    assert recent.get("a", 2) == {"visits": 3}
+    recent.put("large", b"{" + b" " * (MAX_BYTES - 10) + b"}", gains=2)
+    assert recent.get("a", 2) is None and recent.get("large", 2) == {}
+    recent.put("a", b"{}", gains=2)
+    recent.drop("large")
+    recent.drop("large")
+    assert recent.get("a", 2) == {} and recent._bytes == 2
 
 
 def test_without_the_setting_no_page_is_visited_again(keeping: Callable[..., Keeping]) -> None:
