@@ -1,6 +1,6 @@
 """Look again at a file that another client may be replacing just now: on some mounts readers find none or a part of it.
 
-On sshfs a quarter of a percent of the reads do while a file is replaced all the time, and the next look is right.
+On sshfs up to one read in twenty does while a file is replaced all the time, and the next look is right.
 """
 
 from __future__ import annotations
