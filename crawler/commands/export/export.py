@@ -67,6 +67,7 @@ def commands(add: Add) -> None:
 
 
 def _flags(made: ArgumentParser) -> None:
+    made.usage = "crawler export STORE OUT [FLAG ...]"
     help = f"a file ({' '.join(ENDINGS)}) or a database URL (postgresql+psycopg://USER@HOST/NAME)"
     made.add_argument("out", metavar="OUT", help=help)
     made.add_argument("--html", action="store_true", help="include the text of each page")
