@@ -21,7 +21,7 @@ from lab.workers import Setup, small_store
 
 from crawler.commands.changes import changes
 from crawler.frontier.task import Task, sitemap_task
-from crawler.store.records import from_utc
+from crawler.store.records import from_utc, html_hash
 from crawler.store.store import Store
 from crawler.web.page import Failure, Fetched
 
@@ -104,7 +104,9 @@ class Weeks:
         await asyncio.wait(self.running, timeout=3 * HOUR)
 
 
-def crawl_for_weeks(folder: Path, monkeypatch: pytest.MonkeyPatch, recrawl: Any) -> Weeks:
+def crawl_for_weeks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, recrawl: Any, seconds: float = WEEKS * 7 * DAY
+) -> Weeks:
     """Two machines visit all sites for weeks, and are killed now and then."""
     folder.mkdir(exist_ok=True)
     root = small_store(folder, monkeypatch, shards=4)
@@ -112,7 +114,7 @@ def crawl_for_weeks(folder: Path, monkeypatch: pytest.MonkeyPatch, recrawl: Any)
     tasks = [*(Task(f"{host}/") for host in HOSTS), sitemap_task(LIAR + SITEMAP)]
     add(frontier_of(root, "seed", shards=4), *tasks)
     with coarse():
-        weeks.simulation.run(weeks.run(WEEKS * 7 * DAY, kills=6))
+        weeks.simulation.run(weeks.run(seconds, kills=6))
     weeks.simulation.close()
     return weeks
 
@@ -168,3 +170,20 @@ def test_the_adaptive_rule_keeps_these_sites_fresher_with_as_many_requests(
         print(f"\nfresh: fixed {fixed:.3f} ({fixed_requests} requests), adaptive {adaptive:.3f} ({requests})")
     assert 0.8 * fixed_requests < requests < 1.2 * fixed_requests
     assert adaptive > fixed
+
+
+def test_what_workers_remember_of_their_records_survives_kills_and_takeovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With visits within the hour records are not read; each must still be about the html that is stored."""
+    weeks = crawl_for_weeks(tmp_path, monkeypatch, HOUR / 2, seconds=1.5 * DAY)
+    store = Store(weeks.root)
+    for host, web in weeks.webs.items():
+        for path in LAWS:
+            record, html = store.record(host + path), store.text_bytes(host + path)
+            assert record is not None and html is not None
+            visits = [age for age, where, _ in web.asked if where == path]
+            assert record["html_sha224"] == html_hash(html), f"{host}{path}"
+            assert len(visits) - weeks.started <= record["visits"] <= len(visits), f"{host}{path}"
+            news = sum(LAWS[path].version(one) != LAWS[path].version(two) for one, two in pairwise(visits))
+            assert news - weeks.started <= record["changes"] <= news, f"{host}{path}"
