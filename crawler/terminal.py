@@ -11,6 +11,8 @@ from crawler.web.text import masked, printable
 
 RED, GREEN, YELLOW, BOLD, DIM = "31", "32", "33", "1", "2"
 
+BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " ..::--=#"  # the second for terminals that cannot show the first
+
 Item = TypeVar("Item")
 
 
@@ -39,6 +41,15 @@ def paint(text: str, colour: str) -> str:
 def has_colours(file: TextIO) -> bool:
     """Return whether to use colours there: see no-color.org."""
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def bars() -> str:
+    """Return the heights of a bar that standard output can show, the lowest first."""
+    try:
+        BARS.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        return PLAIN_BARS
+    return BARS
 
 
 def bar(items: Iterable[Item], what: str, total: int | None = None) -> Generator[Item, None, None]:

@@ -6,12 +6,14 @@ A look lists the workers' names and reads only files that are new; pages are nev
 from __future__ import annotations
 
 import time
+from random import SystemRandom
 from typing import Any
 
 from crawler.commands import status
+from crawler.commands.ages import Sampler
 from crawler.errors import StoreAway
 from crawler.fleet.members import Facts, Members, Memory, look
-from crawler.frontier.backlog import count_waiting
+from crawler.frontier.backlog import Backlog, count_backlog
 from crawler.settings.settings import Settings
 from crawler.store.reading import UNCOUNTED
 from crawler.store.store import Store
@@ -33,8 +35,10 @@ class Outlook:
         self._memory = Memory()
         self._history: History | None = None
         self._settings, self._wrong = Settings(), ""
-        self._waiting = 0
-        self._next_read = self._next_count = 0.0
+        self._waiting = Backlog(0)
+        self._next_read = self._next_count = self._next_sample = 0.0
+        self._sampler = Sampler(store, SystemRandom())
+        self._ages: Facts | None = None
         self.paces: dict[str, Facts] = {}  # what living workers said at the last look of their slowest hosts
 
     def look(self, again: bool = False) -> dict[str, Any]:
@@ -43,7 +47,8 @@ class Outlook:
         `when`: now, in seconds since 1970; `history`: points of `t`, `pages`, `rate` and `waiting`, the oldest first;
         `hosts`: the busiest, and `slowest`: those that take longest, each as `host`, `pages`, `waiting`, `delay`
         (seconds between two requests) and `strain`, None where it is not known; `free`: `bytes` and `inodes`, None
-        where the file system does not count them. `again` looks twice at workers that seem silent.
+        where the file system does not count them; `ages`: how old pages are, None if they are not visited again (see
+        `ages.Sampler`). `again` looks twice at workers that seem silent.
         """
         if not self.store.exists():  # a folder under a mount that is gone looks like an empty store
             raise StoreAway(f"no store at {self.store.root} any more; is the mount still there?")
@@ -60,6 +65,7 @@ class Outlook:
             "hosts": [known.get(host, _host(host)) | {"pages": n} for host, n in found["busiest"].items()],
             "slowest": slowest[:SHOWN],
             "free": self._free(),
+            "ages": self._look_at_ages(found),
         }
 
     def _note(self, found: Facts, members: Members, now: float) -> list[Point]:
@@ -71,15 +77,21 @@ class Outlook:
         counted = zip(("bytes", "inodes"), self.store.files.free(), strict=True)
         return {name: None if count == UNCOUNTED else count for name, count in counted}
 
+    def _look_at_ages(self, found: Facts) -> Facts | None:
+        if status.has_visits(found) and time.monotonic() >= self._next_sample:
+            self._ages = self._sampler.ages(found["busiest"])
+            self._next_sample = time.monotonic() + MINUTE
+        return self._ages
+
     def _read_settings(self) -> None:
         """Follow edits of crawl.yaml, and note what is wrong with it."""
         if time.monotonic() >= self._next_read:
             self._settings, self._wrong = self.store.settings_or_defaults()
             self._next_read = time.monotonic() + SELDOM
 
-    def _backlog(self) -> int:
+    def _backlog(self) -> Backlog:
         if time.monotonic() >= self._next_count:
-            self._waiting = count_waiting(self.store, self._settings.shards)
+            self._waiting = count_backlog(self.store, self._settings.shards, time.monotonic())
             self._next_count = time.monotonic() + SELDOM
         return self._waiting
 

@@ -20,6 +20,7 @@ from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.crawl.machine import CONCURRENCY
 from crawler.errors import NotThere, UsageError
 from crawler.settings import values
+from crawler.store import history
 from crawler.store.segments import FOLDER as WARCS
 from crawler.store.store import Store, open_store
 from crawler.terminal import bar, many, say
@@ -100,10 +101,11 @@ class Estimate:
         self.machines = max(math.ceil(workers / task.workers - 1e-9), 1)
         self.memory = rate("memory") * 1e6 * task.workers  # bytes a machine
         # Each takes an inode, and the versions of a page have a folder.
-        versions = task.versions * rate("files_page") + (task.versions > 0)
+        folders = min(task.versions, 1.0)
+        versions = task.versions * rate("files_page") + folders
         self.files = pages * (rate("files_page") + versions + task.others) + rate("files_host") * hosts
         page = _blocks(task.page_size) + _blocks(rate("record")) + task.others * BLOCK
-        page += task.versions * (_blocks(task.page_size) + _blocks(rate("record"))) + (task.versions > 0) * BLOCK
+        page += task.versions * (_blocks(task.page_size) + _blocks(rate("record"))) + folders * BLOCK
         self.disk = pages * (page + task.warc) + hosts * rate("files_host") * BLOCK
         # Files a second that the file server takes, as `crawler doctor` counts them; over 1 server, one is too slow.
         self.server_files = (rate("files_page") * pages + rate("files_host") * hosts) / seconds
@@ -152,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
     names = ("hosts", "page_size", "delay", "workers", "concurrency", "files")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     task = Workload(**{"pages": options.pages, "hosts": hosts, "seconds": options.days, **learned, **given})
-    if options.versions:
+    if options.versions is not None:
         task = replace(task, versions=options.versions)
     if options.warc and not task.warc:
         task = replace(task, warc=rate("warc") * task.page_size)
@@ -177,6 +179,7 @@ def learn(store: Store, pages: float) -> dict[str, float]:
         "others": max(done / kept - 1, 0.0),
         "delay": store.settings_or_defaults()[0].delay,
         "warc": sum(size for _, size in store.files.sizes(WARCS)) / kept,
+        "versions": sum(history.count(store.files, host) for host in history.hosts(store.files)) / kept,
     }
 
 
@@ -204,9 +207,10 @@ def figures(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     task = estimate.task
     page = f"{_unit(task.page_size, SIZES)} of html and {_unit(rate('record'), SIZES)} of record a page"
     warc = f", and {_unit(task.warc, SIZES)} of WARC a page" if task.warc else ""
-    yield "disk", _unit(estimate.disk, SIZES), f"{page}, in blocks of 4 KB{warc}"
+    older = f"; with {_number(task.versions)} older versions of each page" if task.versions else ""
+    yield "disk", _unit(estimate.disk, SIZES), f"{page}, in blocks of 4 KB{warc}{older}"
     each = f"{rate('files_page'):g} a page, {_number(task.others)} for redirects and failures"
-    yield "files", _number(estimate.files), f"{each}, {rate('files_host'):g} a host; each is an inode"
+    yield "files", _number(estimate.files), f"{each}, {rate('files_host'):g} a host; each is an inode{older}"
     yield "pace", f"{_number(estimate.pages_a_second)} pages a second", "to be done in time"
     why = f"{_number(estimate.requests / task.hosts)} requests, {LATENCY:g} s each and {task.delay:g} s between them"
     yield "each host", _unit(estimate.host_seconds, TIMES), why if task.delay else "no delay"

@@ -110,6 +110,8 @@ def _effect(store: StoreWriter, before: Settings, after: Settings, name: str, at
         parts.append("pages that are stored keep the links that were read from them")
     if name == "priorities":
         parts.append(f"links that wait already get it by `crawler rehydrate {store.root}`")
+    if name == "recrawl" and after.recrawl is not None:
+        parts.append("the run that first uses it plans the visits of all pages; late ones are spread over the interval")
     if name in REFUSED:
         parts.append(f"`crawler retry {store.root} --reason {REFUSED[name]}` requests again what was left out for that")
     return "; ".join(parts)

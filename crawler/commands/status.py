@@ -7,28 +7,30 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
+from random import SystemRandom
 from typing import Any
 
 from crawler import errors
+from crawler.commands.ages import Sampler, chart
 from crawler.commands.arguments import Add
 from crawler.fleet.control import is_paused
 from crawler.fleet.heartbeats import ALIVE, ENDED
 from crawler.fleet.members import Facts, Members, look
 from crawler.fleet.regions import count_workers
 from crawler.fleet.shards import too_many_workers
-from crawler.frontier.backlog import count_waiting
+from crawler.frontier.backlog import Backlog, count_backlog
 from crawler.frontier.batches import batch_names, lines_of
 from crawler.settings.regions import region_of_shard, regions_of
 from crawler.settings.settings import Settings
 from crawler.store.records import utc
 from crawler.store.store import Store, open_store
-from crawler.terminal import many, say, size
+from crawler.terminal import bars, many, say, size
 from crawler.web.reasons import KINDS
 from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
 
 TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "skipped", "revisits", "unchanged", "changed")
-FRESHNESS = ("fresh", "due", "overdue")  # how many pages, as the living workers know
+FRESHNESS = ("fresh", "due", "overdue")  # how many pages
 VISIT_RATES = ("revisits_rate", "unchanged_rate", "changed_rate")  # a second, over about the last minute
 WAITING_FOR = {"in_flight": "in flight", "turn": "request slot"}  # other names are plain words already
 FEW_WORKERS = 8  # that are shown one by one without --verbose
@@ -44,7 +46,9 @@ def commands(add: Add) -> None:
 
 def run(options: Namespace) -> int:
     """`crawler status`."""
-    found = status(open_store(options.store))
+    store = open_store(options.store)
+    found = status(store)
+    found["ages"] = Sampler(store, SystemRandom()).ages(found["busiest"]) if has_visits(found) else None
     say(json.dumps(found) if options.json else as_text(found, options.verbose))
     return errors.OVER
 
@@ -56,13 +60,13 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     """
     settings, wrong = store.settings_or_defaults()
     members = look(store.files, settings, again)
-    return tell(store, members, lambda: count_waiting(store, settings.shards), settings, wrong)
+    return tell(store, members, lambda: count_backlog(store, settings.shards, time.monotonic()), settings, wrong)
 
 
 def tell(
-    store: Store, members: Members, backlog: Callable[[], int], settings: Settings, wrong: str = ""
+    store: Store, members: Members, backlog: Callable[[], Backlog], settings: Settings, wrong: str = ""
 ) -> dict[str, Any]:
-    """Return the same for members seen before; `backlog` counts the waiting URLs if no worker is alive."""
+    """Return the same for members seen before; `backlog` counts what waits if no worker is alive."""
     counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
     reasons = dict((+sums["reasons"]).most_common())
@@ -73,8 +77,7 @@ def tell(
         "reasons": reasons,
         "traps": dict(sums["traps"].most_common()),
         "limits": dict(sums["limits"].most_common()),
-        "waiting": sum(worker["waiting"] for worker in alive) if alive else backlog(),
-        **{name: sum(found.get(name, 0) for found in of_the_living) for name in FRESHNESS},
+        **(_living(alive, of_the_living) if alive else backlog()._asdict()),
         "next_due": _next_due(of_the_living, members.counters),
         "waiting_for": dict(_sum(of_the_living, "waiting_for").most_common()),
         "uncounted": 0 if counters else len(store.files.names("links")),
@@ -90,6 +93,12 @@ def tell(
         "regions": _regions(store, settings, {worker["id"] for worker in alive}),
         "busiest": dict(sorted(sums["busiest"].items(), key=lambda item: (-item[1], item[0]))[:10]),
     }
+
+
+def _living(alive: list[Facts], counters: list[Facts]) -> Facts:
+    """Return how many URLs wait and how many pages are fresh, as the living workers know."""
+    visits = {name: sum(found.get(name, 0) for found in counters) for name in FRESHNESS}
+    return {"waiting": sum(worker["waiting"] for worker in alive), **visits}
 
 
 def _regions(store: Store, settings: Settings, alive: set[str]) -> dict[str, Facts]:
@@ -157,7 +166,8 @@ def as_text(found: dict[str, Any], verbose: bool = False) -> str:
         *(_line(kind, f"{found[kind]:,}", main_reasons(found, kind)) for kind in KINDS),
         *([_skipped(found)] if found["skipped"] or found["traps"] else []),
         _line("waiting", f"{found['waiting']:,}", _waiting(found)),
-        *([_revisits(found)] if found["revisits"] or found["fresh"] or found["due"] else []),
+        *([_line("revisits", f"{found['revisits']:,}", visits(found))] if has_visits(found) else []),
+        *([_line("visited", "within", chart(found["ages"], bars()))] if found.get("ages") else []),
         _states("machines", found["machines"]),
         _states("workers", found["workers"]),
     ]
@@ -191,11 +201,16 @@ def _waiting(found: dict[str, Any]) -> str:
     return "; ".join([*filter(None, [listed(found["waiting_for"], WAITING_FOR)]), *later])
 
 
-def _revisits(found: dict[str, Any]) -> str:
-    """Return the line about visits of stored pages, and how many of these are fresh."""
+def has_visits(found: Facts) -> bool:
+    """Tell whether stored pages are visited again."""
+    return bool(found["revisits"] or found["fresh"] or found["due"])
+
+
+def visits(found: Facts) -> str:
+    """Return what visits of stored pages found, how many there are a second, and how many pages are fresh."""
     told = listed({name: found[name] for name in ("unchanged", "changed", *FRESHNESS)})
-    rate = f", {found['revisits_rate']:.1f} a second" if found["revisits_rate"] else ""
-    return _line("revisits", f"{found['revisits']:,}", told + rate)
+    rates = f"; {found['revisits_rate']:.1f} visits a second, {found['unchanged_rate']:.1f} of them unchanged"
+    return told + (rates if found["revisits_rate"] else "")
 
 
 def _line(name: str, value: str, more: str = "") -> str:

@@ -50,7 +50,7 @@ def list_versions(options: Namespace) -> int:
     for fetched in [*history.versions(store.files, name), None]:
         found = (newest, "") if fetched is None else history.read(store, name, fetched)
         if found:
-            say(json.dumps(found[0]) if options.json else _as_line(found[0], fetched is None))
+            print(json.dumps(found[0]) if options.json else _as_line(found[0], fetched is None))  # `say` shows no tabs
     return errors.OVER
 
 
@@ -95,6 +95,9 @@ def _read(store: Store, name: str, fetched: str, newest: Mapping[str, Any]) -> V
 
 
 def _lines(version: Version, text: bool) -> list[str]:
+    if "file" in version.record:
+        named = ((name, version.record.get(name)) for name in ("type", "bytes", "sha224"))
+        return [f"{name}: {value}" for name, value in named]
     lines = (visible(version.html) if text else version.html).splitlines()
     return lines[:MAX_LINES]
 

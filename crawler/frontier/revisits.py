@@ -10,12 +10,11 @@ from collections.abc import Callable
 from math import inf
 
 from crawler.frontier.hosts import Host
-from crawler.frontier.task import Task
+from crawler.frontier.task import OVERDUE, Task
 
 SCHEDULED, DUE = 2, 3  # states of a task: until its due time, and from then on
 RIPENED_AT_ONCE = 1000
 READ_AT_ONCE = 32
-OVERDUE = 3600.0  # seconds: a revisit that is due for longer is overdue
 SCHEMA = """
 CREATE INDEX task_scheduled ON task(due) WHERE state = 2;
 CREATE INDEX task_due ON task(host, due) WHERE state = 3;

@@ -18,6 +18,7 @@ _SITEMAP = re.compile("sitemap(?:-([1-9]))?")
 _ROBOTS = re.compile("robots-of-(([^~#]+)~[^#]*)")
 _RETRY = re.compile("(?:(.+)#)?again~([^#]*)")
 _REVISIT = re.compile("(?:(.+)#)?revisit-([1-9][0-9]{0,8}(?:-now)?)")
+OVERDUE = 3600.0  # seconds: a revisit that is due for longer is overdue
 NOW = "-now"  # ends the detail of a revisit that does not go by the schedule
 
 

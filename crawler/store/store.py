@@ -17,16 +17,16 @@ from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageErro
 from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store.kept import RESTORE, parse_stored
+from crawler.store.looking import Patience
 from crawler.store.mount import Files
 from crawler.store.reading import FILE
-from crawler.store.records import from_utc, links_of
+from crawler.store.records import from_utc, html_hash, links_of
 from crawler.web import urls
 from crawler.web.text import masked
 
 FORMAT = 1
 KEY = re.compile("[0-9a-f]{24}")
 MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does not exist
-REPLACING = (0.01, 0.1, 0.5)  # seconds between looks for a file that was there
 MEASURED = 32  # files of a folder whose size is looked up
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 CONTENT = ("htmls", "files")  # where a page's content is: text, and everything else
@@ -51,7 +51,7 @@ class Texts(Protocol):
     def root(self) -> Path:
         """The store's folder."""
 
-    def text(self, url: str) -> str | None:
+    def text(self, url: str, record: Mapping[str, Any] | None = None) -> str | None:
         """Return the html of a normalized URL, or None."""
 
 
@@ -66,7 +66,7 @@ class Page:
     @property
     def html(self) -> str:
         """Its html or other text; empty if it is a file, or somebody has removed it."""
-        return self._store.text(self.url) or ""
+        return self._store.text(self.url, self.record) or ""
 
     @property
     def file(self) -> Path | None:
@@ -113,6 +113,7 @@ class Store:
     def __init__(self, root: str | Path, files: Files | None = None) -> None:
         self.root = Path(root)
         self.files = files or Files(self.root)
+        self._patience = Patience()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.root)!r})"
@@ -152,10 +153,11 @@ class Store:
 
     def page(self, url: str) -> Page | None:
         """Return the page of a URL, spelled in any way, or None; UsageError if it is no URL."""
-        found = self.page_at(urls.host(url), urls.key(url)) if urls.is_safe(url) else None
-        return found or next(
-            filter(None, (self.page_at(urls.host(it), urls.key(it)) for it in self._spellings(url))), None
-        )
+        found = self._page_of(url) if urls.is_safe(url) else None
+        return found or next(filter(None, map(self._page_of, self._spellings(url))), None)
+
+    def _page_of(self, url: str) -> Page | None:
+        return self._page(self.record(url), path_of("links", url))
 
     def _spellings(self, url: str) -> list[str]:
         """Return the normalized URLs that may be meant, as the crawl would request them."""
@@ -181,12 +183,14 @@ class Store:
         """Return the failure record of a normalized URL, or None."""
         return self._json(path_of("errs", url))
 
-    def text(self, url: str) -> str | None:
-        """Return the text of a normalized URL's page, or None."""
+    def text(self, url: str, record: Mapping[str, Any] | None = None) -> str | None:
+        """Return the text of a normalized URL's page, or None; one that its `record` is not about is looked at again.
+
+        The record may be older than the text by then, so it is read again too.
+        """
         data = self.text_bytes(url)
-        for wait in REPLACING if data is None and self.record(url) else ():  # it may be replaced just now
-            time.sleep(wait)
-            data = self.text_bytes(url) if data is None else data
+        if (data is None or record) and not _is_right((data, record or self.record(url))):
+            data, _ = self._patience.look(lambda: (self.text_bytes(url), self.record(url)), _is_right)
         return None if data is None else data.decode("utf-8", "replace")
 
     def text_bytes(self, url: str) -> bytes | None:
@@ -214,12 +218,15 @@ class Store:
         return self._json(f"{folder}/{host}/{key}")
 
     def page_at(self, host: str, key: str) -> Page | None:
-        """Return the page with this key; None for redirects, sitemaps, and unreadable or misplaced records."""
-        record = self._json(f"links/{host}/{key}") or {}
-        url = record.get("url")
-        if not record.get("sha224") or not isinstance(url, str) or not urls.is_safe(url):
+        """Return the page with a key that was listed; None for redirects, sitemaps, and bad or misplaced records."""
+        name = f"links/{host}/{key}"
+        return self._page(self._listed_json(name), name)
+
+    def _page(self, record: dict[str, Any] | None, name: str) -> Page | None:
+        url = record.get("url") if record else None
+        if not record or not record.get("sha224") or not isinstance(url, str) or not urls.is_safe(url):
             return None
-        return Page(url, record, self) if path_of("links", url) == f"links/{host}/{key}" else None
+        return Page(url, record, self) if path_of("links", url) == name else None
 
     def changed(self, host: str, key: str = "") -> float:
         """Return when a record, or without a key any of a host's, was stored, by the mount's clock; 0 if it is gone."""
@@ -373,30 +380,35 @@ class Store:
         return dict(re.findall(r"^(\w+): (.+)$", text, re.MULTILINE))
 
     def _listed_json(self, name: str) -> dict[str, Any] | None:
-        """Return what `_json` does for a name that was listed, with a few looks: it may be replaced just now.
-
-        While one client replaces a file, others find none or a part of it on some mounts.
-        """
-        for wait in REPLACING:
-            found = self._json(name)
-            if found is not None:
-                return found
-            time.sleep(wait)
-        return self._json(name)
+        """Return what `_json` does for a name that was listed: it is there, or was until just now."""
+        return self._patience.look(lambda: _parsed(self._get(name)), lambda found: found is not None)
 
     def _json(self, name: str) -> dict[str, Any] | None:
-        data = self._get(name)
-        try:
-            found = json.loads(data) if data else None
-        except (ValueError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
+        """Return the JSON object in a file, or None; a part of one may be replaced just now."""
+        data = self._patience.look(lambda: self._get(name), lambda data: data is None or _parsed(data) is not None)
+        return _parsed(data)
 
     def _get(self, name: str) -> bytes | None:
         """Return the bytes of a file; None if there is none, or its name belongs to a folder, say."""
         with suppress(Misshapen):
             return self.files.get(name)
         return None
+
+
+def _parsed(data: bytes | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data) if data else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_right(found: tuple[bytes | None, Mapping[str, Any] | None]) -> bool:
+    """Tell whether a text is the one that its record is about, as far as that says so."""
+    data, record = found
+    if record is None or "file" in record:
+        return True
+    return data is not None and record.get("html_sha224") in (None, html_hash(data))
 
 
 Opened = TypeVar("Opened", bound=Store)

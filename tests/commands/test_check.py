@@ -101,7 +101,13 @@ def make_old(path: Path) -> None:
     os.utime(path, (long_ago, long_ago))
 
 
-OF_FILES = {"no-file", "half-file", "changed-file", "orphan-file"}  # see crawls/test_files.py
+OF_FILES = {
+    "no-file",
+    "half-file",
+    "changed-file",
+    "orphan-file",
+    "version",
+}  # see crawls/test_files.py and test_versions.py
 
 
 class Vandal:

@@ -690,6 +690,32 @@ def test_an_empty_store_is_shown_as_one(browser: Browser, empty: Path) -> None:
         browser.open("about:blank")  # what is open would miss its server
 
 
+def test_how_fresh_the_pages_are_is_shown_as_a_chart(browser: Browser, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    store = StoreWriter(root, Files(root, "maker"))
+    store.make(Settings(shards=4))
+    for number in range(4):
+        add_page(store, f"http://a.example/{number}", "", "", [])
+    facts = {"revisits": 40, "unchanged": 30, "fresh": 1234, "due": 7, "overdue": 2, "revisits_rate": 3.5}
+    (root / "workers/w@000001").write_bytes(to_json({"machine": "m", "pages": 4, **facts, "unchanged_rate": 2.5}))
+    with serving(root) as served:
+        browser.open(served.at("#/"))
+        browser.wait("Age of the pages")
+        label = browser.run("return document.querySelector('svg.ages').getAttribute('aria-label')")
+        assert label == "Last visited within: 1 h 100 %, 1 d 0 %, 7 d 0 %, 30 d 0 %, older 0 %"
+        heights = browser.run("return [...document.querySelectorAll('svg.ages rect')].map((it) => it.getBBox().height)")
+        assert heights == [70, 0, 0, 0, 0]
+        assert "a sample of 4 pages" in browser.text(".lists")
+        assert "1,234" in browser.text(".tiles") and "7 due, 2 overdue" in browser.text(".tiles")
+        assert "3.5" in browser.text(".tiles") and "2.5 unchanged; 40 so far" in browser.text(".tiles")
+        for width in (320, 820, 1920):
+            browser.size(width, 900)
+            assert browser.run("return document.scrollingElement.scrollWidth") <= width
+        assert browser.complaints() == []
+        browser.open("about:blank")  # what is open would miss its server
+
+
 def test_trouble_is_said_and_one_long_text_does_not_fill_the_screen(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()

@@ -27,7 +27,7 @@ from crawler.commands import main
 from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher
-from crawler.commands.top.view import PLAIN_BARS, View, clip, draw, fit, resample, width_of
+from crawler.commands.top.view import View, clip, draw, fit, resample, width_of
 from crawler.crawl.worker.counters import Minutes
 from crawler.errors import StoreAway, UsageError
 from crawler.frontier import waiting
@@ -40,7 +40,7 @@ from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
-from crawler.terminal import as_time, size
+from crawler.terminal import PLAIN_BARS, as_time, size
 from crawler.web.reasons import KINDS
 
 EVIL = "\x1b]0;owned\x07\u202e漢字"

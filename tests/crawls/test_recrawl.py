@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab import browser
 from lab.conditional import Pages, serving
 from lab.world import COMMAND, crawler, end, wait_for
 
@@ -92,7 +93,11 @@ def test_a_refresh_asks_with_a_condition_and_changes_tells_what_it_found(
     assert ("gone", "/2") in changes(root, "--since", since)
     assert Store(root).text(f"{SITE}/2") == "<p>page 2", "the html stays"
     assert "-page 1" in crawler("diff", str(root), f"{SITE}/1", "--text")
-    assert len(crawler("history", str(root), f"{SITE}/1").splitlines()) == 2
+    told = [line.split("\t") for line in crawler("history", str(root), f"{SITE}/1").splitlines()]
+    assert [(line[1], line[3], line[4]) for line in told] == [
+        ("200", "-", "1 visit, 0 changes"),
+        ("200", "newest", "2 visits, 1 change"),
+    ]
     crawler("diff", str(root), f"{SITE}/0", code=MISSING)
     feed = ElementTree.fromstring(crawler("changes", str(root), "--since", since, "--feed", "atom"))
     assert len(feed.findall("{http://www.w3.org/2005/Atom}entry")) == 4
@@ -117,14 +122,21 @@ def test_visits_come_when_they_are_due_and_survive_kills(web: Pages, tmp_path: P
     assert "no problems" in crawler("check", str(root), "--repair")
 
 
-def test_a_store_from_before_is_not_fetched_all_at_once(web: Pages, tmp_path: Path) -> None:
+def as_before(root: Path) -> None:
+    """Let records be as the version before wrote them, a long time ago: it knew nothing of visits."""
+    for path in (root / "links").glob("*/*"):
+        found = json.loads(path.read_text())
+        assert not {"visits", "checked", "text_sha224"} & found.keys()
+        path.write_text(json.dumps(found | {"fetched": "2025-01-01T00:00:00Z"}))
+    (root / "frontier/.recrawl").unlink(missing_ok=True)
+
+
+def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web: Pages, tmp_path: Path) -> None:
     root = tmp_path / "store"
     crawl(web, root, f"{SITE}/", code=OVER)
-    for path in (root / "links").glob("*/*"):  # as if that had been a year ago
-        found = json.loads(path.read_text())
-        path.write_text(json.dumps(found | {"fetched": "2025-01-01T00:00:00Z"}))
-    settings = root / "crawl.yaml"
-    settings.write_text(settings.read_text().replace("recrawl: null", "recrawl: 10d"))
+    as_before(root)
+    said = crawler("set", str(root), "recrawl=10d")
+    assert "recrawl null -> 864000; it counts from the next run on; the run that first uses it plans" in said
     web.asked.clear()
     crawl(web, root)
     assert web.asked == []
@@ -134,6 +146,26 @@ def test_a_store_from_before_is_not_fetched_all_at_once(web: Pages, tmp_path: Pa
         for task in from_lines(path.read_bytes())
     ]
     assert len(dues) == 6 and max(dues) <= 10 * 86400 and max(dues) - min(dues) > 86400, "spread over the interval"
+
+
+def test_a_store_from_before_goes_on_with_visits_over_the_interval(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", code=OVER)
+    as_before(root)
+    crawler("set", str(root), "recrawl=8s")
+    web.asked.clear()
+    web.pages["/1"] = "<p>page one"
+    machine = start(web, root, "--forever")
+    wait_for(lambda: web.asked, 60)
+    assert len({path for path, _ in web.asked}) < len(web.pages), "not all at once"
+    said = crawler("set", str(root), "recrawl=9s")
+    assert "the 1 machine at work will not use it before a restart: `crawler stop" in said
+    wait_for(lambda: {path for path, _ in web.asked} >= web.pages.keys(), 60)
+    machine.send_signal(signal.SIGINT)
+    machine.wait()
+    assert {status for path, status in web.asked if path in web.pages and path != "/1"} == {304}
+    assert record(root, "/1")["changes"] == 1 and record(root, "/0")["visits"] >= 2
+    assert "no problems" in crawler("check", str(root))
 
 
 def test_a_lost_frontier_is_derived_from_the_records(web: Pages, tmp_path: Path) -> None:
@@ -167,6 +199,36 @@ def test_check_knows_older_versions_and_a_visit_that_was_killed_in_the_middle(we
     (version.parent / "notes.txt").touch()
     said = crawler("check", str(root), code=MISSING)
     assert "not the record of a version" in said and "notes.txt: not the name of a version" in said
+
+
+def test_status_top_and_metrics_tell_how_fresh_the_store_is_whether_machines_run_or_not(
+    web: Pages, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d")
+    for path in list((root / "links").glob("*/*"))[:3]:  # as if the last visit had been ten days ago
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(found | {"fetched": "2026-01-01T00:00:00Z"}))
+    found = json.loads(crawler("status", str(root), "--json"))
+    assert (found["fresh"], found["due"], found["overdue"]) == (6, 0, 0)
+    assert found["ages"] == {"sample": 6, "1 h": 0.5, "1 d": 0, "7 d": 0, "30 d": 0, "older": 0.5}
+    crawler("refresh", str(root), "--match", "/[0-3]$")
+    told = crawler("status", str(root))
+    assert "unchanged 0, changed 0, fresh 2, due 4, overdue 0" in told
+    assert (
+        "visited         within   1 h █ 50%, 1 d   0%, 7 d   0%, 30 d   0%, older █ 50% (a sample of 6 pages)" in told
+    )
+    machine = start(web, root, "--forever")
+    wait_for(lambda: json.loads(crawler("status", str(root), "--json"))["unchanged"] == 4, 60)
+    seen = crawler("top", str(root))
+    assert "unchanged 4, changed 0, fresh 6, due 0, overdue 0" in seen and "last visited within 1 h " in seen
+    assert " visits a second, " in seen and " of them unchanged" in seen
+    with browser.serving(root) as served:
+        metrics = served.ask("/metrics")[2].decode()
+    assert "crawler_fresh_pages 6\n" in metrics and "crawler_unchanged_total 4\n" in metrics
+    assert 'crawler_age_share{age="1 h"} ' in metrics
+    machine.send_signal(signal.SIGINT)
+    machine.wait()
 
 
 def test_at_the_limit_of_pages_visits_go_on(web: Pages, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from crawler.crawl.worker import upkeep
 from crawler.crawl.worker.ending import STOPPED
 from crawler.frontier.task import Task
-from crawler.store.records import from_utc
+from crawler.store.records import from_utc, utc
 from crawler.web.page import Failure, Fetched
 from lab import simulation
 from lab.frontiers import add, frontier_of
@@ -59,6 +60,22 @@ class Law:
         return f"<title>{path}</title>{nonce}<p>version {self.version(age)}</p>{links}".encode()
 
 
+class WithSitemap(Law):
+    """A sitemap that says of each page when it last changed; one that lies says so of all, each time."""
+
+    def __init__(self, laws: dict[str, Law], lies: bool, host: str = HOST) -> None:
+        super().__init__(validators=False)
+        self.laws, self.lies, self.host = laws, lies, host
+
+    def html(self, path: str, age: float) -> bytes:
+        entries = "".join(self._entry(page, law, age) for page, law in self.laws.items())
+        return f"<urlset>{entries}</urlset>".encode()
+
+    def _entry(self, path: str, law: Law, age: float) -> str:
+        when = utc(START + (age if self.lies else law.version(age) * law.every))
+        return f"<url><loc>{self.host}{path}</loc><lastmod>{when}</lastmod></url>"
+
+
 class ChangingWeb:
     """Answers requests by the laws of its pages; knows what was asked when, and with which answer."""
 
@@ -100,6 +117,19 @@ class ChangingWeb:
 
     def statuses(self, path: str) -> list[int]:
         return [status for _, asked, status in self.asked if asked == path]
+
+
+def freshness(web: ChangingWeb, since: float) -> float:
+    """The share of page-time from a moment on in which the stored version was the live one."""
+    fresh = total = 0.0
+    for path, law in web.laws.items():
+        visits = [*web.visits(path), web.age]
+        for seen, following in pairwise(visits):
+            stale = (law.version(seen) + 1) * law.every if law.every else following
+            start = max(seen, since)
+            fresh += max(min(stale, following) - start, 0.0)
+            total += max(following - start, 0.0)
+    return fresh / total
 
 
 class Keeping(SimulatedSetup):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from crawler.commands.check.findings import RECHECK_AFTER, Problem, Scene
+from crawler.commands.check.versions import measure, of_versions
 from crawler.errors import Misshapen
 from crawler.fleet.budgets import Budget
 from crawler.fleet.control import ABANDONED, PAUSE, STOP
@@ -18,7 +18,6 @@ from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
 from crawler.store import jars
-from crawler.store.history import HISTORY, VERSION
 from crawler.store.reading import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.segments import FOLDER as WARCS
@@ -49,7 +48,7 @@ def others(scene: Scene) -> Iterator[Problem]:
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]
     yield from _cookies(scene)
-    yield from _history(scene)
+    yield from of_versions(scene)
     yield from scene.sort("seeds", lambda name: True, "")[1]
     count = scene.settings.shards
     shards = {shard_name(number) for number in range(count)}
@@ -72,22 +71,6 @@ def _cookies(scene: Scene) -> Iterator[Problem]:
                 scene.harmless["cookies that only another user may read"] += 1
             except jars.BadJar as error:
                 yield Problem("cookies", f"{jars.folder_of(host)}/{name}", str(error))
-
-
-def _history(scene: Scene) -> Iterator[Problem]:
-    """Return the problems with older versions: strange names, and records that cannot be read."""
-    hosts, bad = scene.sort(HISTORY, urls.is_host, "a host", (FOLDER,))
-    yield from bad
-    for host in hosts:
-        keys, bad = scene.sort(f"{HISTORY}/{host}", KEY.fullmatch, "a page (a key)", (FOLDER,))
-        yield from bad
-        for key in keys:
-            place = f"{HISTORY}/{host}/{key}"
-            names, bad = scene.sort(place, VERSION.fullmatch, "a version (the time at which it was fetched)")
-            yield from bad
-            for name in names:
-                if name.endswith(".json") and not _facts(scene.get(f"{place}/{name}") or b"{}"):
-                    yield Problem("unexpected", f"{place}/{name}", "not the record of a version")
 
 
 def _shards(scene: Scene, count: int) -> Iterator[Problem]:
@@ -245,10 +228,7 @@ class Pages:
         if size is None:
             return Problem("no-html", path, f"the page {facts['url']} has no html", (self._task(facts),))
         problem = self._of_html(path, facts, data, size)
-        if problem and place.partition("/")[2] in self.scene.revisiting:
-            self.scene.harmless["pages whose visit was interrupted, and will be made again"] += 1
-            return None
-        return problem
+        return None if problem and self._is_revisited(path) else problem
 
     def _of_html(self, path: str, facts: Facts, data: bytes | None, size: int) -> Problem | None:
         """Return the problem with a page that has an html: it is not the one that its record is about."""
@@ -268,25 +248,21 @@ class Pages:
             with suppress(Misshapen):
                 size = self.files.size(name)
                 if size is None or not self.scene.quick:
-                    size, hashed = self._measure(name)
+                    size, hashed = measure(self.files, name)
         if size is None:
             return Problem("no-file", path, f"the page {url} has no file", task)
-        if size != facts.get("bytes"):
+        is_half, is_other = size != facts.get("bytes"), hashed not in (None, facts["sha224"])
+        if (is_half or is_other) and self._is_revisited(path):
+            return None
+        if is_half:
             return Problem("half-file", path, f"{size:,} of the {facts.get('bytes')} bytes of {url}", task)
-        if hashed not in (None, facts["sha224"]):
-            return Problem("changed-file", path, f"the file of {url} is not what was stored", task)
-        return None
+        return Problem("changed-file", path, f"the file of {url} is not what was stored", task) if is_other else None
 
-    def _measure(self, name: str) -> tuple[int | None, str | None]:
-        """Return the size and the hash of a file, which may be larger than the memory."""
-        pieces = self.files.pieces(name)
-        if pieces is None:
-            return None, None
-        size, found = 0, hashlib.sha224()
-        for piece in pieces:
-            size += len(piece)
-            found.update(piece)
-        return size, found.hexdigest()
+    def _is_revisited(self, path: str) -> bool:
+        """Tell whether a page whose content is another than its record says may be in the middle of a visit."""
+        found = path.rpartition("/")[2] in self.scene.revisiting
+        self.scene.harmless["pages whose visit was interrupted, and will be made again"] += found
+        return found
 
     def _task(self, facts: Facts) -> Task:
         return Task.named(facts["url"], depth_of(facts, assumed_depth(self.scene.settings)))

@@ -35,6 +35,7 @@ KINDS = {
     "half-file": "record and file are moved to lost/, and the URL is requested again",
     "changed-file": "record and file are moved to lost/, and the URL is requested again",
     "orphan-file": "moved to lost/",
+    "version": "the record and the content of this older version are moved to lost/",
     "both": "the failure record is moved to lost/",
     "cookies": "moved to lost/; the crawl continues without them",
     "unexpected": "moved to lost/",

@@ -24,6 +24,7 @@ from crawler.frontier.batches import Outbox
 from crawler.settings.settings import Settings
 from crawler.store import segments
 from crawler.store.directories import leaf_of
+from crawler.store.history import HISTORY, RECORD, files_of
 from crawler.store.lock import StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import to_json, utc
@@ -87,6 +88,9 @@ class Repair:
             record = self.store.read(noun, *place.split("/", 1)) if "/" in place else None
             content = (record and file_of(record)) or f"htmls/{place}"
             self.files.move(content, f"{self.lost}/{content}")
+        if noun == HISTORY and path.endswith(RECORD):
+            for content in files_of(self.files, path):
+                self.files.move(content, f"{self.lost}/{content}")
         self.files.move(path, f"{self.lost}/{path}")
 
     def _free(self, path: str) -> None:

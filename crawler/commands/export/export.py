@@ -16,7 +16,17 @@ from crawler import errors
 from crawler.commands.arguments import Add
 from crawler.commands.export.formats import FORMATS, SAFE_CSV, Columns, Format, Row, format_for
 from crawler.commands.export.output import SQLITE, Output, OutputFile, ending, resolved, trouble
-from crawler.commands.export.rows import COLUMNS, HTML_COLUMN, Selection, batches, next_since, places, read_time, row
+from crawler.commands.export.rows import (
+    COLUMNS,
+    HTML_COLUMN,
+    Place,
+    Selection,
+    batches,
+    next_since,
+    places,
+    read_time,
+    rows,
+)
 from crawler.commands.export.sql import Sql, Sqlite
 from crawler.commands.export.warc import Warc
 from crawler.errors import UsageError
@@ -43,6 +53,9 @@ class Target(Output, Protocol):
     def missing(self, host: str, keys: list[str]) -> list[str]:
         """Return those of a host's keys whose pages are not in it."""
 
+    def after(self, place: Place) -> str:
+        """Return up to which version a page is in it; nothing if it is not."""
+
     def when_stopped(self) -> str:
         """Return what an export that is stopped now leaves."""
 
@@ -54,6 +67,7 @@ def commands(add: Add) -> None:
 
 
 def _flags(made: ArgumentParser) -> None:
+    made.usage = "crawler export STORE OUT [FLAG ...]"
     help = f"a file ({' '.join(ENDINGS)}) or a database URL (postgresql+psycopg://USER@HOST/NAME)"
     made.add_argument("out", metavar="OUT", help=help)
     made.add_argument("--html", action="store_true", help="include the text of each page")
@@ -62,6 +76,7 @@ def _flags(made: ArgumentParser) -> None:
     made.add_argument("--from", metavar="TIME", dest="first", help="fetched at TIME or later: 2026-11-17T09:00:00Z")
     made.add_argument("--until", metavar="TIME", dest="last", help="fetched before TIME")
     made.add_argument("--since", metavar="TIME", help="only pages stored since the export that printed this")
+    made.add_argument("--versions", action="store_true", help="also older versions of pages, a row each (files only)")
     made.add_argument("--safe-csv", **SAFE_CSV)
     made.add_argument("--force", action="store_true", help="replace the file, or all rows of the database")
 
@@ -89,7 +104,7 @@ def _write(store: Store, wanted: Selection, target: Target) -> None:
     """Write the missing pages, a batch at a time."""
     total = count(places(store, wanted, target.missing))
     with closing(bar(places(store, wanted, target.missing), "pages", total)) as seen:
-        for batch in batches(found for place in seen if (found := row(store, wanted, place))):
+        for batch in batches(found for place in seen for found in rows(store, wanted, place, target.after(place))):
             target.add(batch)
     target.finish()
 
@@ -110,6 +125,7 @@ def _selection(store: Store, options: Namespace) -> Selection:
         html=options.html or options.out.endswith(WARC),
         files=options.out.endswith(WARC),
         safe_csv=options.safe_csv,
+        versions=options.versions,
     )
 
 
@@ -119,6 +135,10 @@ def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     columns = COLUMNS | (HTML_COLUMN if wanted.html else {})
     path, extension = (None, "a database") if "://" in out else (resolved(out), ending(resolved(out), ENDINGS))
     format = format_for(extension, columns, True) if wanted.safe_csv else None
+    if wanted.versions and extension not in FILES:
+        raise UsageError(
+            f"--versions is for files ({' '.join(FILES)}): {extension} has one row for a page; omit it, or take a file"
+        )
     if path is None:
         return Sql(out, wanted, since, force)
     if extension == SQLITE:
@@ -138,6 +158,7 @@ class Checkpoint:
     key: str = ""
     offset: int = 0
     pages: int = 0
+    version: str = ""  # of that page
 
 
 class ExportFile(OutputFile):
@@ -197,16 +218,22 @@ class ExportFile(OutputFile):
     def missing(self, host: str, keys: list[str]) -> list[str]:
         """Return the keys of a host that come after the last page of the part."""
         if host == self.checkpoint.host:
-            return [key for key in keys if key > self.checkpoint.key]
+            last = self.checkpoint.key
+            return [key for key in keys if key > last or (key == last and self.checkpoint.wanted.versions)]
         return keys if host > self.checkpoint.host else []
+
+    def after(self, place: Place) -> str:
+        """Return up to which version a page is in the part, if it is the last one there."""
+        return self.checkpoint.version if place == (self.checkpoint.host, self.checkpoint.key) else ""
 
     def add(self, rows: list[Row]) -> None:
         """Add a batch; it is on the disk before the checkpoint says so."""
         super().add(rows)
-        host, key = rows[-1]["host"], rows[-1]["key"]
+        host, key, version = rows[-1]["host"], rows[-1]["key"], str(rows[-1]["fetched"])
         with trouble(self.part):
             offset = os.lseek(self._file, 0, os.SEEK_CUR)
-            new = replace(self.checkpoint, host=host, key=key, offset=offset, pages=self.pages + len(rows))
+            done = self.pages + len(rows)
+            new = replace(self.checkpoint, host=host, key=key, version=version, offset=offset, pages=done)
             if self.format.resumable:
                 self._write_checkpoint(new)
         self.checkpoint = new

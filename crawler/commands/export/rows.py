@@ -9,9 +9,10 @@ from typing import Any
 
 from crawler.commands.export.formats import Row
 from crawler.errors import UsageError
+from crawler.store import history
 from crawler.store.records import from_utc, utc
 from crawler.store.store import Page, Store, file_of
-from crawler.web import patterns
+from crawler.web import patterns, urls
 
 COLUMNS = {
     "url": "text",
@@ -50,6 +51,7 @@ class Selection:
     html: bool = False
     files: bool = False  # also the content of pages that are no text
     safe_csv: bool = False
+    versions: bool = False  # also older ones, a row each
 
 
 def next_since(store: Store) -> str:
@@ -82,15 +84,58 @@ def places(store: Store, wanted: Selection, missing: Missing) -> Iterator[Place]
             yield from ((host, key) for key in missing(host, store.keys("links", host)))
 
 
-def row(store: Store, wanted: Selection, place: Place) -> Row | None:
+def rows(store: Store, wanted: Selection, place: Place, after: str = "") -> Iterator[Row]:
+    """Yield the rows of a page, none if it is not selected: the newest version, and before it perhaps all older ones.
+
+    With older ones, only those that were fetched after a time.
+    """
+    if wanted.versions:
+        yield from (found for found in _older(store, wanted, place) if str(found["fetched"]) > after)
+    newest = _newest(store, wanted, place)
+    if newest and (not after or str(newest["fetched"]) > after):
+        yield newest
+
+
+def _newest(store: Store, wanted: Selection, place: Place) -> Row | None:
     """Return the row of a page, or None if it is not a page or not selected."""
     if wanted.since and store.changed(*place) < from_utc(wanted.since):
         return None
     page = store.page_at(*place)
     if page is None or not _is_selected(page, wanted):
         return None
-    found, name = _row(store, page, wanted.html), file_of(page.record)
-    return {**found, "body": store.files.get(name) or b""} if wanted.files and name else found
+    name = file_of(page.record)
+    text = store.text(page.url, page.record) if wanted.html else None
+    length = None if "file" in page.record else store.text_size(page.url) if text is None else _length(text)
+    return _with_body(store, wanted, _row(page, text, length, name, wanted.html), name)
+
+
+def _older(store: Store, wanted: Selection, place: Place) -> Iterator[Row]:
+    """Yield the rows of the older versions of a page, the oldest first."""
+    folder, since = "/".join((history.HISTORY, *place)), from_utc(wanted.since)
+    for version in history.versions_in(store.files, folder):
+        if since and store.files.changed(f"{folder}/{version}{history.RECORD}") < since:
+            continue
+        page = _page(store, history.record_of(store.files, folder, version), folder)
+        if page and _is_selected(page, wanted):
+            name = history.content_of(page.record, folder, version)
+            is_file = "file" in page.record
+            data = store.files.get(name) if wanted.html and not is_file else None
+            text = None if data is None else data.decode("utf-8", "replace")
+            length = None if is_file else store.files.size(name)
+            found = _row(page, text, length, name if is_file else None, wanted.html)
+            yield _with_body(store, wanted, found, name if is_file else None)
+
+
+def _page(store: Store, record: dict[str, Any] | None, folder: str) -> Page | None:
+    """Return the page that the record of an older version is about; None for a redirect, and one in a wrong place."""
+    url = record.get("url") if record else None
+    if not record or not record.get("sha224") or not isinstance(url, str) or not urls.is_safe(url):
+        return None
+    return Page(url, record, store) if folder == history.folder(url) else None
+
+
+def _with_body(store: Store, wanted: Selection, found: Row, file: str | None) -> Row:
+    return {**found, "body": store.files.get(file) or b""} if wanted.files and file else found
 
 
 def _is_selected(page: Page, wanted: Selection) -> bool:
@@ -100,14 +145,13 @@ def _is_selected(page: Page, wanted: Selection) -> bool:
     return not wanted.match or patterns.compiled(wanted.match).search(page.url)
 
 
-def _row(store: Store, page: Page, with_html: bool) -> Row:
+def _row(page: Page, text: str | None, length: int | None, file: str | None, with_html: bool) -> Row:
     """Return a record as a row whose types are certain: records may be edited by hand."""
-    text = store.text(page.url) if with_html else None
     made = {
         **page.record,
         "host": page.host,
-        "text_length": _text_length(store, page, text),
-        "file": file_of(page.record),
+        "text_length": length,
+        "file": file,
         "link_count": len(page.links),
         "key": page.key,
     }
@@ -123,10 +167,8 @@ def _headers(value: Any) -> dict[str, str]:
     return {clean(name): clean(text) for name, text in pairs if isinstance(text, str)}
 
 
-def _text_length(store: Store, page: Page, text: str | None) -> int | None:
-    if "file" in page.record:
-        return None
-    return store.text_size(page.url) if text is None else len(text.encode("utf-8", "replace"))
+def _length(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def _whole(value: Any) -> int | None:

@@ -32,6 +32,10 @@ class Database:
         known = self._known(host)
         return [key for key in keys if key not in known]
 
+    def after(self, place: tuple[str, str]) -> str:
+        """Return nothing: a page has one row, which is complete or missing."""
+        return ""
+
     def when_stopped(self) -> str:
         """Return what an export that is stopped now leaves."""
         return f"{many(self.pages, 'page')} written; the same command resumes"

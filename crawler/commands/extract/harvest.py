@@ -156,7 +156,7 @@ def read_part(root: Path, rules: ExtractRules, show: bool, part: Part, hand: Han
             continue
         if "file" in page.record:
             continue  # no text to read
-        html = store.text(page.url)
+        html = store.text(page.url, page.record)
         if html is None:
             found.tally.count_unread("without html", page.url)
         elif rules.is_json and not json_page.is_likely(html, str(page.record.get("type"))):

@@ -73,6 +73,9 @@ def _families(found: Facts) -> Iterator[str]:
     for fact, name, label, kind, help in BY_LABEL:
         counts = found.get(fact) or {}
         yield _family(name, kind, help, [({label: value}, float(count)) for value, count in counts.items()])
+    ages = {name: share for name, share in (found.get("ages") or {}).items() if name != "sample"}
+    help = "Share of the pages that were last visited so long ago, from a sample; up to 1 h, 1 d, 7 d, 30 d, or older."
+    yield _family("crawler_age_share", "gauge", help, [({"age": name}, float(share)) for name, share in ages.items()])
     for noun, states in STATES.items():
         counted = Counter(member["state"] for member in found.get(noun, ()))
         samples: list[Sample] = [({"state": state}, float(counted[state])) for state in states]

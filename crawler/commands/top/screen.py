@@ -22,12 +22,12 @@ from types import FrameType
 from crawler import errors
 from crawler.commands.arguments import Add, flag
 from crawler.commands.history import Outlook
-from crawler.commands.top.view import BARS, PLAIN_BARS, View, clip
+from crawler.commands.top.view import View, clip
 from crawler.errors import CrawlerError
 from crawler.fleet.members import Facts
 from crawler.settings import values
 from crawler.store.store import open_store
-from crawler.terminal import many, paint, say
+from crawler.terminal import bars, many, paint, say
 from crawler.web.text import printable
 
 PIPE = 100  # columns where there is no window
@@ -63,18 +63,9 @@ def run(options: Namespace) -> int:
     if sys.stdout.isatty() and not options.once and os.environ.get("TERM") != "dumb":
         return Live(outlook, options.every).run()
     width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else PIPE
-    lines = View(width, bars=_bars()).lines(outlook.look(again=True))
+    lines = View(width, bars=bars()).lines(outlook.look(again=True))
     say(_encoded("\n".join(map(str.rstrip, lines))).decode(sys.stdout.encoding))
     return errors.OVER
-
-
-def _bars() -> str:
-    """Return the characters for graphs that this terminal can show."""
-    try:
-        BARS.encode(sys.stdout.encoding)
-    except UnicodeEncodeError:
-        return PLAIN_BARS
-    return BARS
 
 
 def _encoded(text: str) -> bytes:
@@ -211,7 +202,7 @@ class Live:
 
     def _view(self) -> View:
         size = os.get_terminal_size(sys.stdout.fileno())
-        return View(size.columns or 80, size.lines or 24, self._offset, paint, _bars())
+        return View(size.columns or 80, size.lines or 24, self._offset, paint, bars())
 
     def _draw(self) -> None:
         """Write the lines that have changed."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from crawler.commands import status
+from crawler.commands import ages, status
 from crawler.fleet.heartbeats import ALIVE, ENDED, SILENT
 from crawler.fleet.members import STARTING, Facts
-from crawler.terminal import BOLD, DIM, GREEN, RED, YELLOW, as_time, many, size
+from crawler.terminal import BARS, BOLD, DIM, GREEN, RED, YELLOW, as_time, many, size
 from crawler.web.text import printable
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -21,7 +21,6 @@ ROOMY = 36  # lines from which the graph is taller
 FEW_LINES = 4  # left for workers; with fewer, everything scrolls
 CELL = 10  # columns of a number
 NAME = 16  # columns that a name gets at least; numbers are dropped first
-BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " ..::--=#"  # the second for terminals that cannot show the first
 COLOURS = {ALIVE: "", SILENT: RED}  # of machines and workers; those in other states are yellow
 
 Paint = Callable[[str, str], str]
@@ -84,6 +83,7 @@ class View:
             ),
             *self._wrapped(done(found)),
             *self._wrapped(waiting(found)),
+            *(line for text in visits(found, self.bars) for line in self._wrapped(text, most)),
             *(
                 self._painted(line, RED if found["failed"] else "")
                 for line in self._wrapped(kind(found, "failed"), most)
@@ -191,6 +191,12 @@ def waiting(found: Facts) -> str:
     """Return how many URLs wait, and for what."""
     told = status.listed(found["waiting_for"], status.WAITING_FOR)
     return f"{found['waiting']:,} waiting" + (f": {told}" if told else "")
+
+
+def visits(found: Facts, bars: str) -> list[str]:
+    """Return lines about visits of stored pages and how old these are; none if they are not visited again."""
+    told = [status.visits(found)] if status.has_visits(found) else []
+    return [*told, f"last visited within {ages.chart(found['ages'], bars)}"] if found.get("ages") else told
 
 
 def kind(found: Facts, name: str) -> str:

@@ -20,13 +20,14 @@ from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.jars import Jars
+from crawler.crawl.worker.recent import SOON, RecentRecords
+from crawler.crawl.worker.replacing import Replacing
 from crawler.crawl.worker.schedule import Schedule
 from crawler.errors import StoreError
 from crawler.fetch.cookies import Cookie
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task, revisit_task
-from crawler.store import history
 from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
 from crawler.store.jars import folder_of as folder_of_jars
@@ -62,6 +63,7 @@ class Outcome:
     saved: Saved | None = None  # in place of the body
     found: Literal["", "same", "other", "news", "failed"] = ""
     old: dict[str, Any] | None = None
+    is_due_soon: bool = False  # its next visit
 
     @property
     def folder(self) -> str:
@@ -99,6 +101,8 @@ class Flush:
         self._handling, self._archive, self._schedule = handling, archive, schedule
         self._store, self._files, self._frontier, self._seeds = store, store.files, frontier, seeds
         self._jars, self._counters, self._clock, self._io, self._run = jars, counters, clock, io, run
+        self._replacing = Replacing(store, seeds, clock)
+        self.recent = RecentRecords()
         self._waiting: list[Outcome] = []
         self._bytes = 0  # of their html and links
         self._writing = self._writing_bytes = 0  # of the group that is being written
@@ -122,8 +126,7 @@ class Flush:
     ) -> None:
         """5 to 7. Queue a page: its body, the links to hand over, its record; a redirect or a sitemap has no body."""
         self._frontier.hand_over(self._seeds.follow(record, via))
-        self._plan(record)
-        outcome = Outcome(task, record, body, saved=saved)
+        outcome = Outcome(task, record, body, saved=saved, is_due_soon=self._plan(record))
         self._frontier.table.note_fetched(task, _weight(outcome) + (saved.size if saved else 0))
         self._handle(outcome)
 
@@ -149,17 +152,18 @@ class Flush:
         """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
         if not is_same and failure is None:
             self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
-        self._plan(record)
+        is_due_soon = self._plan(record)
         found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
-        self._handle(Outcome(task, record, body, saved=saved, found=found, old=old))
+        self._handle(Outcome(task, record, body, saved=saved, found=found, old=old, is_due_soon=is_due_soon))
         if failure:
             self._log_failure(task, failure, "revisit", "revisit failed, the page stays")
 
-    def _plan(self, record: dict[str, Any]) -> None:
-        """Hand over the next visit of a page: before its record, like its links."""
+    def _plan(self, record: dict[str, Any]) -> bool:
+        """Hand over the next visit of a page: before its record, like its links; True if it is due soon."""
         following = self._schedule.plan(record) if self._schedule else None
         if following:
             self._frontier.hand_over([following])
+        return following is not None and following.due - self._clock.monotonic() <= SOON
 
     def put_failure(self, task: Task, failure: Failure) -> None:
         """Queue a failure record: the URL is done, and has no page."""
@@ -260,6 +264,7 @@ class Flush:
             robots = dict(self._robots)
             await self._io(self._write, group, robots, jars, drafts, sizes)
             bodies = {it.folder for it in group if it.body is not None or it.saved}
+            bodies |= self._replacing.folders([it.task.subject for it in group if it.found == "news"])
             await self._frontier.flush(bodies | set(map(folder_of_jars, jars)) | self._warcs)
             self._robots_are_written(robots)
             await self._jars_are_written()
@@ -276,6 +281,16 @@ class Flush:
         finally:
             self._writing = self._writing_bytes = 0
             self._mark_done(published, sizes)
+            self._keep_recent(drafts, published)
+
+    def _keep_recent(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:
+        """Keep the records of pages that are visited again soon."""
+        done = set(map(id, published))
+        for it, draft in drafts:
+            if it.is_due_soon and id(it) in done:
+                self.recent.put(it.task.subject, draft.data, self._frontier.table.gains)
+            else:
+                self.recent.drop(it.task.subject)
 
     @property
     def _warcs(self) -> set[str]:
@@ -329,8 +344,8 @@ class Flush:
 
         def write(it: Outcome) -> None:
             name = it.task.subject
-            if it.found == "news" and it.old is not None and self._versions:
-                history.keep(self._store, name, it.old)
+            if it.found == "news" and it.old is not None:
+                self._replacing.keep(name, it.old)
             self._write_body(it)
             folder, record = "errs" if it.failure else "links", to_json(it.record)
             drafts.append((it, self._files.draft(path_of(folder, name), record)))
@@ -357,19 +372,11 @@ class Flush:
             self._files.publish(written[1])
             published.append(written[0])
             self._published.append(written[1])
-            self._prune(written[0])
+            if written[0].found == "news" and written[0].old is not None:
+                self._replacing.prune(written[0].task.subject)
+                self._replacing.note(written[0].old, written[0].record)
 
         self._map(publish, drafts)
-
-    @property
-    def _versions(self) -> int | str:
-        """How many older versions of a page are kept."""
-        return self._seeds.settings.history
-
-    def _prune(self, it: Outcome) -> None:
-        if it.found == "news" and self._versions:
-            settings = self._seeds.settings
-            history.prune(self._files, it.task.subject, settings.history, settings.history_age, self._clock.time())
 
     def _discard(self, drafts: list[tuple[Outcome, Draft]]) -> None:
         for _, draft in drafts:
@@ -428,6 +435,7 @@ class Flush:
                 self._frontier.hand_over(self._seeds.follow(record))
                 await self._frontier.flush()
                 await self._io(self._store.put_record, task.name, to_json(record))
+                self.recent.drop(task.name)
             table.drop_nearer(batch)
 
     async def sync_records(self) -> None:
@@ -438,12 +446,13 @@ class Flush:
         await self._io(self._sync_records)
 
     def _sync_records(self) -> None:
-        failed, published = self._files.failed_syncs, list(self._published)
+        failed, published, unneeded = self._files.failed_syncs, list(self._published), self._replacing.unneeded
         if failed != self._failed_syncs:
             self._map(lambda draft: self._files.put(draft.name, draft.data), published)
         self._files.sync({folder_of(draft.name) for draft in published}, self._run)
         del self._published[: len(published)]
         self._failed_syncs = failed
+        self._replacing.drop(unneeded)
 
     async def _sync_if_many_published(self) -> None:
         """Sync the records early if their bytes, which are kept until then, are many."""

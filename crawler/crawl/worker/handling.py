@@ -30,7 +30,7 @@ class Unwritten(NamedTuple):
     html: bytes
     root: Path = Path()  # only text is handled, and that needs no file
 
-    def text(self, url: str) -> str:
+    def text(self, url: str, record: object = None) -> str:
         """Return the html, as the store will."""
         return self.html.decode("utf-8", "replace")
 

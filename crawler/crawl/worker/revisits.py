@@ -41,7 +41,9 @@ class Revisits:
 
     async def find(self, task: Task) -> Record | None:
         """Return the record of a page that is to be visited; None if this visit was made, or is not to be made now."""
-        record: Record | None = await self._pauses.until_store_answers(self._store.record, task.subject)
+        record = self._flush.recent.get(task.subject, self._frontier.table.gains)
+        if record is None or task.visit != visits.visits_of(record) + 1:
+            record = await self._pauses.until_store_answers(self._store.record, task.subject)
         if record is None or task.visit <= visits.visits_of(record):
             return None
         if task.is_unscheduled or task.attempt:

@@ -7,13 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lab.changing import DAY, HOST, HOUR, START, ChangingWeb, Keeping, Law
+from lab.changing import DAY, HOST, HOUR, Keeping, Law, WithSitemap, freshness
 from lab.frontiers import add, frontier_of, on_disk
 from lab.workers import making, small_store
 
+from crawler.crawl.worker.recent import MAX_BYTES, RecentRecords
 from crawler.frontier.task import sitemap_task
 from crawler.store import history
-from crawler.store.records import utc
 
 
 @pytest.fixture
@@ -120,6 +120,32 @@ def test_older_versions_are_kept_and_pruned(keeping: Callable[..., Keeping]) -> 
     assert b"version 8" in (mine.store.text_bytes(f"{HOST}/") or b"")
 
 
+def test_a_page_that_is_visited_again_within_the_hour_has_its_record_read_by_nobody(
+    keeping: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {"/often": HOUR / 2, "*": 6 * HOUR}
+    mine = keeping({"/": Law(links=("/often",)), "/often": Law(every=4 * HOUR)}, recrawl=rules)
+    read, record = [], mine.store.record
+    monkeypatch.setattr(mine.store, "record", lambda url: read.append(url) or record(url))
+    mine.keep_up(DAY)
+    assert mine.record("/often")["visits"] >= 40 and mine.record("/often")["changes"] == 5
+    assert f"{HOST}/often" not in read[:-2] and read.count(f"{HOST}/") == len(mine.web.visits("/")) - 1
+
+
+def test_a_record_is_known_only_while_no_shard_came_and_while_there_is_room() -> None:
+    recent = RecentRecords()
+    recent.put("a", b'{"visits": 2}', gains=1)
+    assert recent.get("a", 1) == {"visits": 2} and recent.get("a", 2) is None and recent.get("b", 1) is None
+    recent.put("a", b'{"visits": 3}', gains=2)
+    assert recent.get("a", 2) == {"visits": 3}
+    recent.put("large", b"{" + b" " * (MAX_BYTES - 10) + b"}", gains=2)
+    assert recent.get("a", 2) is None and recent.get("large", 2) == {}
+    recent.put("a", b"{}", gains=2)
+    recent.drop("large")
+    recent.drop("large")
+    assert recent.get("a", 2) == {} and recent._bytes == 2
+
+
 def test_without_the_setting_no_page_is_visited_again(keeping: Callable[..., Keeping]) -> None:
     mine = keeping({"/": Law(every=HOUR)})
     mine.keep_up(30 * DAY)
@@ -134,22 +160,6 @@ def test_a_limit_of_pages_does_not_count_visits(keeping: Callable[..., Keeping])
     assert len(mine.web.visits("/")) == 4
     assert len({path for _, path, _ in mine.web.asked}) == 3
     assert len(mine.web.asked) == 12
-
-
-class WithSitemap(Law):
-    """A sitemap that says of each page when it last changed; one that lies says so of all, each time."""
-
-    def __init__(self, laws: dict[str, Law], lies: bool) -> None:
-        super().__init__(validators=False)
-        self.laws, self.lies = laws, lies
-
-    def html(self, path: str, age: float) -> bytes:
-        entries = "".join(self._entry(page, law, age) for page, law in self.laws.items())
-        return f"<urlset>{entries}</urlset>".encode()
-
-    def _entry(self, path: str, law: Law, age: float) -> str:
-        when = utc(START + (age if self.lies else law.version(age) * law.every))
-        return f"<url><loc>{HOST}{path}</loc><lastmod>{when}</lastmod></url>"
 
 
 @pytest.mark.parametrize("lies", [False, True])
@@ -167,19 +177,6 @@ def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
     else:
         assert visits >= 12, "most changes are seen soon after they happen"
         assert len(mine.web.visits("/calm")) <= 7
-
-
-def freshness(web: ChangingWeb, since: float) -> float:
-    """The share of page-time from a moment on in which the stored version was the live one."""
-    fresh = total = 0.0
-    for path, law in web.laws.items():
-        visits = [*web.visits(path), web.age]
-        for seen, following in pairwise(visits):
-            stale = (law.version(seen) + 1) * law.every if law.every else following
-            start = max(seen, since)
-            fresh += max(min(stale, following) - start, 0.0)
-            total += max(following - start, 0.0)
-    return fresh / total
 
 
 def test_the_adaptive_rule_keeps_more_pages_fresh_with_no_more_requests(

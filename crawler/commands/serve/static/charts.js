@@ -1,6 +1,6 @@
 // A line over time: drawn anew with each look at the crawl, and readable by mouse, finger, keyboard and ear.
 
-import { el, long, short, svg } from "./dom.js";
+import { el, long, many, short, svg } from "./dom.js";
 
 const LEFT = 3.6; // in rem: room for the numbers of the axis
 const BOTTOM = 1.7;
@@ -145,6 +145,25 @@ export class Chart {
     this.chosen = time;
     this.draw();
   }
+}
+
+// How long ago pages were last visited: a bar for each range of ages, which come in order after the size of the sample.
+export function ages({ sample, ...shares }) {
+  const found = Object.entries(shares);
+  const told = found.map(([name, share]) => `${name} ${Math.round(share * 100)} %`);
+  const most = Math.max(...Object.values(shares));
+  const bar = ([name, share], place) => {
+    const [middle, height] = [place * 60 + 30, (share / most) * 70];
+    const text = { class: "axis", x: middle, "text-anchor": "middle" };
+    return [
+      svg("rect", { x: place * 60 + 12, width: 36, y: 90 - height, height, rx: 2 }),
+      svg("text", { ...text, y: 84 - height }, `${Math.round(share * 100)} %`),
+      svg("text", { ...text, y: 108 }, name),
+    ];
+  };
+  const about = { class: "ages", viewBox: "0 0 300 115", role: "img", "aria-label": `Last visited within: ${told.join(", ")}` };
+  const title = [el("h2", {}, "Age of the pages"), el("small", {}, `last visited within; a sample of ${many(sample, "page")}`)];
+  return el("figure", { class: "card bars accent" }, el("figcaption", {}, title), svg("svg", about, found.map(bar)));
 }
 
 // Numbers for an axis from 0 to at least `highest`: 1, 2 or 5 times a power of ten apart.

@@ -1,6 +1,6 @@
 // The first view: the state and history of the crawl, readable from across a room.
 
-import { Chart } from "./charts.js";
+import { Chart, ages } from "./charts.js";
 import { bytes, el, inside, long, many, number, pause as interval, rate, refill, short, when } from "./dom.js";
 import { bars, button, choices, table } from "./parts.js";
 
@@ -116,7 +116,18 @@ function tiles(found) {
     tile("Failed", short(found.failed), `${short(found.excluded)} excluded, ${short(found.unwanted)} unwanted`, "third"),
     tile("Size", bytes(found.bytes), found.pages ? `${bytes(found.bytes / found.pages)} a page` : "no page yet"),
     tile("Machines", number(count(found.machines, "alive")), silent ? `${workers}, ${silent} silent` : workers, silent ? "warn" : ""),
+    ...visits(found),
     tile("Free", free.bytes === null ? "–" : bytes(free.bytes), inodes, nearly_full ? "warn" : ""),
+  ];
+}
+
+// Visits of stored pages, where there are any.
+function visits(found) {
+  if (!(found.revisits || found.fresh || found.due)) return [];
+  const late = `${short(found.due)} due, ${short(found.overdue)} overdue`;
+  return [
+    tile("Fresh pages", short(found.fresh), late, found.overdue ? "warn" : ""),
+    tile("Revisits per second", rate(found.revisits_rate), `${rate(found.unchanged_rate)} unchanged; ${short(found.revisits)} so far`),
   ];
 }
 
@@ -159,6 +170,7 @@ function lists(found) {
   const slowest = found.slowest.map((about) => [host("slowest", about.host), about.waiting, pace(about)]);
   const waiting = Object.entries(found.waiting_for).map(([name, count]) => [WAITING_FOR[name] || name, count]);
   return [
+    ...(found.ages ? [ages(found.ages)] : []),
     bars("Busiest hosts, by pages", "accent", busiest, "no host has been requested yet"),
     bars("Slowest hosts, by waiting URLs", "second", slowest, "nothing is waiting"),
     bars("Why URLs are queued", "second", waiting, found.waiting ? "no machine is running" : "nothing is waiting"),
