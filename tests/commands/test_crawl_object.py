@@ -242,7 +242,8 @@ def test_ctrl_c_ends_the_run_cleanly_and_the_script_goes_on(site: World) -> None
     assert json.loads(out)[0] == STOPPED
 
 
-def test_signals_and_logging_are_as_before_and_a_second_run_finds_nothing_to_do(site: World) -> None:
+def test_signals_logging_and_threads_are_as_before_and_a_second_run_finds_nothing_to_do(site: World) -> None:
+    threads = set(threading.enumerate())
     log = logging.getLogger("crawler")
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], list(log.handlers), log.propagate
     first = crawl(site).run(on_page=nothing)
@@ -251,6 +252,7 @@ def test_signals_and_logging_are_as_before_and_a_second_run_finds_nothing_to_do(
     assert isinstance(first.store, Store) and first.elapsed > 0
     after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], list(log.handlers), log.propagate
     assert before == after
+    wait_for(lambda: {it.name for it in set(threading.enumerate()) - threads} <= {"tqdm_monitor"})
     assert crawl(site).run().pages == 0
 
 

@@ -168,8 +168,15 @@ class World:
         return [request.host + request.path for request in self.log]
 
     def until(self, pages: int) -> None:
-        """Wait until so many pages were asked for."""
-        wait_for(lambda: (self.folder / "web.log").exists() and len(self.log) >= pages)
+        """Wait until so many pages were asked for, by a machine that is at work."""
+
+        def were_asked_for() -> bool:
+            have_ended = [process.poll() is not None for process in self.started]
+            found = (self.folder / "web.log").exists() and len(self.log) >= pages
+            assert found or not have_ended or not all(have_ended), "all machines have ended before that"
+            return found
+
+        wait_for(were_asked_for)
 
 
 @contextmanager
