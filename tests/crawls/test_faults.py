@@ -367,10 +367,11 @@ NO_RESERVE = ["-s", "min_free=0", "-s", "min_inodes=0", *FEW]
 SMALL_DISKS = {
     "few bytes": ("size=3m", "size=100m", ["-s", "min_free=2M", *FEW], "min_free is 2M"),
     "few inodes": (
-        "size=50m,nr_inodes=500",
+        "size=50m,nr_inodes=700",
         "nr_inodes=100000",
-        ["-s", "min_free=1M", "-s", "min_inodes=200", *FEW],
-        "min_inodes is 200",
+        # Space is checked with each heartbeat: so many are left that a busy second does not need all of them.
+        ["-s", "min_free=1M", "-s", "min_inodes=400", *FEW],
+        "min_inodes is 400",
     ),
     "no bytes": ("size=600k", "size=100m", NO_RESERVE, "No space left on device"),
     "no inodes": ("size=50m,nr_inodes=300", "nr_inodes=100000", NO_RESERVE, "No space left on device"),
@@ -382,7 +383,7 @@ def test_a_disk_that_fills_up_pauses_the_crawl_which_resumes_by_itself_when_ther
     tmp_path: Path, kind: str
 ) -> None:
     small, large, settings, words = SMALL_DISKS[kind]
-    with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
+    with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4, delay=0.02), tmp_path) as w:
         w.root = disk / "store"
         process = w.start(*w.web.seeds(), *settings)
         line = wait_for_line(process, "pausing: ")

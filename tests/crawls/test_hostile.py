@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -58,6 +59,7 @@ class Town(Server):
         return True
 
 
+@cache
 def large(kind: str) -> bytes:
     """A page as large as may be, dense with one thing."""
     piece = DENSE[kind]
