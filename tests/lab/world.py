@@ -105,7 +105,7 @@ class World:
 
     def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
         """`crawler run STORE` in the background."""
-        few = ["-j", "1"] if isinstance(self.web, Answers) else []  # a web of a few answers: sooner done
+        few = ["-j", "1"] if isinstance(self.web, Answers | Links) else []  # a web of a few pages: sooner done
         flags = [*self.flags, *self.everywhere, *(QUICK if quick else []), *few]
         command = [*COMMAND, "run", str(self.root), *flags, *args]
         self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))

@@ -152,6 +152,7 @@ class WithSitemap(Law):
         return f"<url><loc>{HOST}{path}</loc><lastmod>{when}</lastmod></url>"
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("lies", [False, True])
 def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
     keeping: Callable[..., Keeping], lies: bool
@@ -182,6 +183,7 @@ def freshness(web: ChangingWeb, since: float) -> float:
     return fresh / total
 
 
+@pytest.mark.fleet  # for time
 def test_the_adaptive_rule_keeps_more_pages_fresh_with_no_more_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
