@@ -234,7 +234,7 @@ print(machine.work(str(root), 0, "", "bbbb", settings, Trust(connect_to=(sys.arg
 """
 
 
-@pytest.mark.parametrize("limit", [3, 72, 145, 200, 280, 390, *later(140, 150, 170, 240, 330)])
+@pytest.mark.parametrize("limit", [72, 200, 390, *later(3, 140, 145, 150, 170, 240, 280, 330)])
 def test_the_power_may_go_off_before_any_operation_on_the_store(tmp_path: Path, limit: int) -> None:
     with world(TreeWeb(hosts=2, fanout=3, depth=2), tmp_path) as w:
         args = [sys.executable, "-c", CUT_OFF, str(limit), str(w.root), f"::127.0.0.1:{w.port}", *w.web.seeds()]
@@ -315,7 +315,7 @@ def test_folders_that_are_removed_while_it_runs_are_made_again(tmp_path: Path) -
         assert w.urls() == {*w.web.expected().pages, *w.web.expected().redirects}
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.3, *later(0.1, 0.6)])
+@pytest.mark.parametrize("seconds", [0.3, *later(0.0, 0.1, 0.6)])
 def test_ctrl_c_while_its_workers_are_starting_is_no_traceback(tmp_path: Path, seconds: float) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
         args = [*COMMAND, "run", str(w.root), *w.flags, *w.everywhere, *QUICK, *w.web.seeds()]
@@ -378,7 +378,7 @@ SMALL_DISKS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["few bytes", "no inodes", *later("few inodes", "no bytes")])
+@pytest.mark.parametrize("kind", ["few bytes", *later("no inodes", "few inodes", "no bytes")])
 def test_a_disk_that_fills_up_pauses_the_crawl_which_resumes_by_itself_when_there_is_space(
     tmp_path: Path, kind: str
 ) -> None:
@@ -405,7 +405,7 @@ def test_a_disk_that_fills_up_pauses_the_crawl_which_resumes_by_itself_when_ther
 
 
 STOPS = [(kind, how) for kind in SMALL_DISKS for how in ("sigterm", "crawler stop")]
-QUICK_STOPS = [("no bytes", "sigterm"), ("few inodes", "crawler stop")]  # the others run with the fleet, for time
+QUICK_STOPS = [("no bytes", "sigterm")]  # the others run with the fleet, for time
 
 
 @pytest.mark.parametrize(
@@ -516,7 +516,7 @@ PLANTED = ["htmls", "workers", "links/tree-000.example", "frontier/031"]
 PLANTED_TOO = later("links", "frontier", "frontier/000", "shards", "robots", "seeds", "htmls/tree-000.example")
 
 
-@pytest.mark.parametrize("link", [*PLANTED, *PLANTED_TOO])
+@pytest.mark.parametrize("link", [PLANTED[0], *later(*PLANTED[1:]), *PLANTED_TOO])
 def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written_through_it(
     tmp_path: Path, link: str
 ) -> None:

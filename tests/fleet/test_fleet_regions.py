@@ -54,7 +54,7 @@ class Regions:
         self.f.join(number, workers=1, flags=flags, port=self.servers[name].port)
 
     def join_all(self) -> None:
-        """Start a machine in each region, the seed's first; work goes on when all are there, however long that takes."""
+        """Start a machine in each region, the seed's first; work goes on once all are there."""
         *others, first = range(len(NAMES))
         self.join(first)
         self.f.wait(lambda: self.servers[NAMES[first]].log, "a first request")

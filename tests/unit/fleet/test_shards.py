@@ -614,7 +614,7 @@ def test_more_workers_than_shards_are_named() -> None:
     assert said.startswith("200 workers run, but this store has 64 shards, so 136 of them have nothing to do")
 
 
-def test_counters_are_found_although_a_heartbeat_is_replaced_after_a_listing_that_the_mount_caches(world: World) -> None:
+def test_counters_are_found_although_a_heartbeat_is_replaced_after_a_listing_that_is_cached(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     ann.beat()
     bob.beat()
