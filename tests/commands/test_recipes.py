@@ -79,6 +79,7 @@ def test_a_table_of_each_page_becomes_one_csv_file(store: Path, tmp_path: Path) 
 TICKERS = [f"T{number:03}" for number in range(500)]
 
 
+@pytest.mark.fleet  # for time
 def test_the_tables_of_500_shares_of_a_csv_column_in_three_ways(tmp_path: Path) -> None:
     answers = {f"{QUOTES}/quote?t={name}": html(sites._quote(place, name)) for place, name in enumerate(TICKERS)}
     table = tmp_path / "tickers.csv"
@@ -161,7 +162,7 @@ def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Pat
     assert set(images) == {f"http://{GALLERY}/i/1.jpg", f"http://{GALLERY}/i/2.jpg", "http://cdn.example/3.jpg"}
 
 
-@pytest.mark.parametrize("given", ["a session", "cookies", "a login"])
+@pytest.mark.parametrize("given", ["a session", *later("cookies", "a login")])
 def test_a_session_site_is_stopped_and_resumed_on_four_workers(tmp_path: Path, given: str) -> None:
     server, root = SessionSite(brake=50), tmp_path / "crawl"
     server.sessions.add("mine")

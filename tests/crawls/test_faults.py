@@ -289,6 +289,7 @@ def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, 
         assert requested_twice(w.log) == {}
 
 
+@pytest.mark.fleet  # for time
 def test_a_stop_while_the_store_is_away_ends_the_machine_and_loses_nothing(
     tmp_path: Path, mount: tuple[Path, Path]
 ) -> None:
@@ -536,6 +537,7 @@ def test_a_symlink_planted_in_the_store_stops_the_machine_and_nothing_is_written
         assert sorted((path, path.stat().st_mtime_ns) for path in [outside, *outside.rglob("*")]) == before
 
 
+@pytest.mark.fleet  # for time
 def test_a_mount_that_becomes_read_only_stops_the_machine_and_loses_nothing(
     tmp_path: Path, mount: tuple[Path, Path]
 ) -> None:

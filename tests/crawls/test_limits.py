@@ -19,7 +19,7 @@ def pages(w: World) -> int:
 
 @pytest.mark.parametrize(
     ("machines", "workers"),
-    [(1, 2), (2, 2), *(pytest.param(*pair, marks=pytest.mark.fleet) for pair in [(1, 1), (1, 4), (3, 1)])],
+    [(2, 2), *(pytest.param(*pair, marks=pytest.mark.fleet) for pair in [(1, 1), (1, 2), (1, 4), (3, 1)])],
 )
 def test_a_page_limit_is_kept_to_the_page_by_all_workers_and_machines(
     tmp_path: Path, machines: int, workers: int
