@@ -226,6 +226,7 @@ def test_a_slow_function_stops_neither_heartbeats_nor_requests(site: World) -> N
     assert len(handled(site)) == 31
 
 
+@pytest.mark.fleet  # for time
 def test_a_page_whose_function_kills_the_worker_is_blamed_and_the_others_are_handled(site: World) -> None:
     body = "page.url.endswith('/5') and os.kill(os.getpid(), 11)"
     out, _ = end(start(site, written(site, body, workers=1, retry_delay=0.1)))

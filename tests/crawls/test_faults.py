@@ -316,7 +316,8 @@ def test_folders_that_are_removed_while_it_runs_are_made_again(tmp_path: Path) -
         assert w.urls() == {*w.web.expected().pages, *w.web.expected().redirects}
 
 
-@pytest.mark.parametrize("seconds", [0.3, *later(0.0, 0.1, 0.6)])
+@pytest.mark.fleet  # for time
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6])
 def test_ctrl_c_while_its_workers_are_starting_is_no_traceback(tmp_path: Path, seconds: float) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
         args = [*COMMAND, "run", str(w.root), *w.flags, *w.everywhere, *QUICK, *w.web.seeds()]
@@ -406,13 +407,10 @@ def test_a_disk_that_fills_up_pauses_the_crawl_which_resumes_by_itself_when_ther
 
 
 STOPS = [(kind, how) for kind in SMALL_DISKS for how in ("sigterm", "crawler stop")]
-QUICK_STOPS = [("no bytes", "sigterm")]  # the others run with the fleet, for time
 
 
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    [pytest.param(*stop, marks=() if stop in QUICK_STOPS else pytest.mark.fleet) for stop in STOPS],
-)
+@pytest.mark.fleet  # for time
+@pytest.mark.parametrize(("kind", "how"), STOPS)
 def test_a_stop_while_there_is_no_space_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
     small, large, settings, _ = SMALL_DISKS[kind]
     with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:

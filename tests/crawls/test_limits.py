@@ -44,6 +44,7 @@ def test_a_machine_that_was_killed_gives_its_part_of_the_limit_to_the_next_at_on
         assert LIMIT <= pages(w) <= LIMIT + 4 + 60, "what the dead one brought since its last heartbeat may be over"
 
 
+@pytest.mark.fleet  # for time
 def test_a_run_on_two_machines_ends_when_all_that_waits_is_due_in_hours_and_says_when(tmp_path: Path) -> None:
     busy = WebReply(503, (("Retry-After", "7200"),))
     with world(Answers({"a.example/": links("/1", "/2"), "a.example/1": busy, "a.example/2": "x"}), tmp_path) as w:

@@ -440,7 +440,7 @@ class TableAndModel(RuleBasedStateMachine):
 
 # To shrink a failing history takes minutes: it is shown as it was found.
 FIND = (Phase.explicit, Phase.reuse, Phase.generate)
-TableAndModel.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None, phases=FIND)
+TableAndModel.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None, phases=FIND)
 TestEveryUrlComesOutOnceAndInTime = TableAndModel.TestCase
 
 
