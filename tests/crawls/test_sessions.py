@@ -50,7 +50,7 @@ def jars(store: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
-@pytest.mark.parametrize("how", [SPREAD_OVER_WORKERS, ONE_WORKER])
+@pytest.mark.parametrize("how", [SPREAD_OVER_WORKERS, *later(ONE_WORKER)])
 @pytest.mark.parametrize("ending", ["kill", *later("stop")])
 @pytest.mark.parametrize("refuses", [FORBIDDEN, *later(TO_LOGIN)])
 def test_a_session_survives_a_kill_and_a_stop_on_four_workers(
