@@ -9,6 +9,9 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 
+# Tests start thousands of processes; each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test pythons fleet mounts bench fuzz simulate mutants soak check manual lock dist zipapp clean
 

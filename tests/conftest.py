@@ -16,6 +16,9 @@ from lab.machines.kinds import KINDS
 from lab.machines.mounts import Mount
 from lab.marks import Tally
 
+# Otherwise each of the thousands of processes that tests start would compile all modules anew: half of their time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 # A run must not fail by the luck of the draw; to look for new examples: pytest --hypothesis-profile=search

@@ -117,12 +117,13 @@ class Machine:
         child.on_signals(self._on_signal)
         progress = Progress(self.scoreboard, self.plan.quiet)
         budget = PageBudget(Files(self.plan.root, self.id), self.id, self.scoreboard, lambda: self.settings)
+        ended = threading.Event()
         try:
             for row in range(self.plan.workers):
                 self._start(row)
             # In its own thread, because a mount may hang.
             watcher = SettingsWatcher(Files(self.plan.root, self.id), self.settings)
-            threading.Thread(target=watcher.watch, args=(self._apply,), daemon=True, name="settings").start()
+            threading.Thread(target=watcher.watch, args=(self._apply, ended), daemon=True, name="settings").start()
             budget.start()
             while self._work and self._signals < 2:
                 self._watch()
@@ -132,6 +133,7 @@ class Machine:
                     progress.announce_stop()
         finally:
             progress.close()
+            ended.set()
             self._end()
             budget.stop()
         if self._error:

@@ -35,7 +35,7 @@ from crawler.store.records import build_record, to_json
 from crawler.store.store import KEY, path_of
 from crawler.store.writer import StoreWriter, encode
 from crawler.terminal import bar, many
-from crawler.web import markup, urls
+from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Reading
 
 OLD = "old"  # the folder for what is not part of the store
@@ -104,6 +104,8 @@ class TakeOver:
     """The pages of an old corpus and their URLs: in a table on this machine's disk, because there may be many."""
 
     def __init__(self, store: StoreWriter, settings: Settings, seeds: Iterable[str]) -> None:
+        from crawler.web import markup  # here: it loads slowly, and each run would wait for it
+
         self._store, self._files, self._seeds = store, store.files, seeds
         self._tracking = settings.removed_parameters
         self._drops_sessions = "session" in settings.traps
@@ -225,12 +227,16 @@ class TakeOver:
         body = self._files.get(f"{OLD}/{place}")
         if body is None:
             return None
+        from crawler.web import markup
+
         text = encode(markup.decode(body, "text/html")[0])
         self._files.put(place, text)
         return text
 
     def _put_record(self, place: str, url: str | None, body: bytes, links: list[str] | None) -> None:
         """Write a record; without a list of links, those that are read from the page count."""
+        from crawler.web import markup
+
         page = Fetched(url or f"http://{place}", 200, {"content-type": UTF8}, body)
         try:
             reading = markup.read(page, self._wants)

@@ -83,8 +83,9 @@ class PageBudget:
         free = limit - self._others.reserved
         if free < self._most:
             self._change_to(free, began)
-        self._scoreboard.set_budget(self._most, began, self._pages + self._others.pages >= limit)
-        self._hurries = self._used() >= self._most
+        most = min(self._most, free)  # what we announced may be more: `_used` can count a page twice
+        self._scoreboard.set_budget(most, began, self._pages + self._others.pages >= limit)
+        self._hurries = self._used() >= most
         return None
 
     @property
@@ -115,7 +116,8 @@ class PageBudget:
 
     def _change_to(self, most: int, when: float) -> None:
         """Announce another budget; our workers hear of a smaller one first, and keep what they have taken by then."""
-        if most < self._most:
+        told, _ = self._scoreboard.budget
+        if most < told:
             self._scoreboard.set_budget(most, when, self._scoreboard.is_limit_reached)
         self._announce(max(most, self._used()))
 

@@ -8,6 +8,7 @@ minute.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
@@ -49,10 +50,9 @@ class SettingsWatcher:
         self._named: frozenset[str] = frozenset()  # the settings in the file when it was last valid
         self._wrong = False
 
-    def watch(self, apply: Callable[[Verdict], None]) -> None:
-        """Call `apply` for each edit; never returns."""
-        while True:
-            time.sleep(self._interval)
+    def watch(self, apply: Callable[[Verdict], None], ended: threading.Event) -> None:
+        """Call `apply` for each edit, until the machine has `ended`."""
+        while not ended.wait(self._interval):
             try:
                 verdict = self.check(time.monotonic())
                 if verdict:

@@ -14,12 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from crawler.errors import StoreError
 from crawler.store.mount import Files
 
 END = "end"
 ALL = ".all-"
 LATER = ".later"
 ALIVE, SILENT, ENDED = "alive", "silent", "ended"
+MAX_LOOKS = 5  # for the counters of workers whose heartbeat was replaced while we read
 
 Check = Callable[[Any], bool]
 
@@ -151,7 +153,7 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
     known = {} if known is None else known
     last: dict[str, Heartbeat] = {}
     read: set[str] = set()
-    for _ in range(3):  # a file that is gone since the listing has a successor in the next one
+    for _ in range(MAX_LOOKS):
         last |= newest_in(files)
         new = [it for it in last.values() if it.id not in read and known.get(it.id, {}).get("heartbeat") != it]
         texts = {heartbeat: files.get(heartbeat.name) for heartbeat in new}
@@ -161,6 +163,8 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
                 read.add(heartbeat.id)
         if None not in texts.values():
             break
+        with suppress(StoreError):  # a file that is gone has a successor, which a cached listing does not show
+            files.freshen("workers")
     return without_folded([known[id] for id in last if id in known])
 
 

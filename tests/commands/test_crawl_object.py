@@ -226,6 +226,7 @@ def test_a_slow_function_stops_neither_heartbeats_nor_requests(site: World) -> N
     assert len(handled(site)) == 31
 
 
+@pytest.mark.fleet  # for time
 def test_a_page_whose_function_kills_the_worker_is_blamed_and_the_others_are_handled(site: World) -> None:
     body = "page.url.endswith('/5') and os.kill(os.getpid(), 11)"
     out, _ = end(start(site, written(site, body, workers=1, retry_delay=0.1)))
@@ -242,7 +243,8 @@ def test_ctrl_c_ends_the_run_cleanly_and_the_script_goes_on(site: World) -> None
     assert json.loads(out)[0] == STOPPED
 
 
-def test_signals_and_logging_are_as_before_and_a_second_run_finds_nothing_to_do(site: World) -> None:
+def test_signals_logging_and_threads_are_as_before_and_a_second_run_finds_nothing_to_do(site: World) -> None:
+    threads = set(threading.enumerate())
     log = logging.getLogger("crawler")
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], list(log.handlers), log.propagate
     first = crawl(site).run(on_page=nothing)
@@ -251,6 +253,7 @@ def test_signals_and_logging_are_as_before_and_a_second_run_finds_nothing_to_do(
     assert isinstance(first.store, Store) and first.elapsed > 0
     after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], list(log.handlers), log.propagate
     assert before == after
+    wait_for(lambda: {it.name for it in set(threading.enumerate()) - threads} <= {"tqdm_monitor"})
     assert crawl(site).run().pages == 0
 
 

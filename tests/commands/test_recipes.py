@@ -79,6 +79,7 @@ def test_a_table_of_each_page_becomes_one_csv_file(store: Path, tmp_path: Path) 
 TICKERS = [f"T{number:03}" for number in range(500)]
 
 
+@pytest.mark.fleet  # for time
 def test_the_tables_of_500_shares_of_a_csv_column_in_three_ways(tmp_path: Path) -> None:
     answers = {f"{QUOTES}/quote?t={name}": html(sites._quote(place, name)) for place, name in enumerate(TICKERS)}
     table = tmp_path / "tickers.csv"
@@ -139,6 +140,7 @@ def test_articles_are_crawled_by_links_in_their_text_that_match_as_they_are_writ
     assert query(address, "SELECT title, path FROM pages") == wanted
 
 
+@pytest.mark.fleet  # for time
 def test_a_folder_of_the_script_is_gone_on_with_by_three_machines(tmp_path: Path) -> None:
     web = TreeWeb(fanout=3, depth=4)
     with world(web, tmp_path) as w:
@@ -161,6 +163,7 @@ def test_the_addresses_of_pictures_are_found_by_xpath(store: Path, tmp_path: Pat
     assert set(images) == {f"http://{GALLERY}/i/1.jpg", f"http://{GALLERY}/i/2.jpg", "http://cdn.example/3.jpg"}
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("given", ["a session", "cookies", "a login"])
 def test_a_session_site_is_stopped_and_resumed_on_four_workers(tmp_path: Path, given: str) -> None:
     server, root = SessionSite(brake=50), tmp_path / "crawl"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.world import Links, crawler, world
+from lab.world import Links, crawler, end, wait_for, wait_for_line, world
 
 from crawler import errors
 from crawler.commands.set import edited
@@ -122,3 +122,20 @@ def test_a_setting_is_read_as_it_is_shown(name: str, value: Any) -> None:
     checked = check_one(name, value, "test")
     shown, read = pair(as_pair(name, checked))
     assert (shown, check_one(name, read, "test")) == (name, checked)
+
+
+def test_machines_at_work_take_up_what_is_live_and_are_named_for_the_rest(tmp_path: Path) -> None:
+    web = Links({"/": [f"/{number}" for number in range(300)]} | {f"/{number}": [] for number in range(300)})
+    with world(web, tmp_path) as w:
+        process = w.start(*web.seeds(), "-w", "1s", "-s", "heartbeat=0.2", "-s", "spread=host", "--no-robots")
+        w.until(1)
+        wait_for(lambda: [it["state"] for it in w.status()["machines"]] == ["alive"])
+        said = crawler("set", str(w.root), "delay=0", "scope=host").splitlines()
+        assert said[0] == "delay 1 -> 0; the 1 machine at work will use it within a minute"
+        stop = f"`crawler stop {w.root}`, then run again"
+        assert said[1].startswith(
+            f"scope any -> host; the 1 machine at work will not use it before a restart: {stop}; "
+        )
+        assert "delay 1 -> 0" in wait_for_line(process, "crawl.yaml was edited")
+        end(process, seconds=100)  # with a delay of a second it would take 300
+        assert len(w.urls()) == 301

@@ -135,7 +135,7 @@ def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_crawl_is_seen_at_work_in_any_window_and_left_with_a_key(tmp_path: Path) -> None:
     with world(SLOW, tmp_path) as w:
-        process = w.start("http://a.example/", "-w", "0.05", "-s", "heartbeat=0.3")
+        process = w.start("http://a.example/", "-w", "0.05", "-s", "heartbeat=0.3", "-j", "2")
         wait_for(lambda: (w.root / "README").exists() and w.urls())
         with terminal("top", str(w.root), "--every", "0.3s", lines=40, columns=100) as t:
             screen = t.wait(lambda screen: re.search(r"waiting: .*delay \d+", "\n".join(screen)))
@@ -478,7 +478,7 @@ def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.Monk
 
 def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
-        process = w.start("http://a.example/", "-s", "min_free=900000G")
+        process = w.start("http://a.example/", "-s", "min_free=900000G", "-j", "2")
         wait_for(lambda: (w.root / "README").exists() and w.status()["waiting_for"])
         assert w.status()["waiting_for"] == {"space": 1}
         assert w.status()["blocked"]["space"]["workers"] == 2

@@ -33,7 +33,7 @@ def spoiled(w: World) -> list[str]:
     return [str(path.relative_to(w.root)) for path in files if b"\0" in path.read_bytes()]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", *later("2")])
 @pytest.mark.parametrize("mark", [HTML, BATCH, RECORD])
 @pytest.mark.parametrize("times", [1, *later(2, 5)])
 def test_what_a_disk_lost_is_written_again_before_a_record_rests_on_it(

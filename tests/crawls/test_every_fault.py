@@ -136,19 +136,15 @@ class Round(NamedTuple):
         return f"{errno.errorcode[self.code]} {how}, {sync}{', done all the same' if self.afterwards else ''}"
 
 
-SAMPLE = [
-    Round(errno.EIO, 0.0, True, False, 31),
-    Round(errno.ENOSPC, A_WHILE, False, False, 61),
-    Round(errno.EIO, 0.0, False, True, 59),
-    Round(errno.EROFS, FOR_EVER, True, False, 83),
-]
+SAMPLE = [Round(errno.EIO, 0.0, True, False, 61)]
 EVERYTHING = [
+    Round(errno.EIO, 0.0, False, True, 59),
     Round(errno.EIO, 0.0, True, False, 1),
-    Round(errno.EIO, 0.0, False, False, 1),
-    Round(errno.EIO, 0.0, True, True, 3),
-    *(Round(code, 0.0, code % 2 == 0, False, 7) for code in [*PASSING[1:], *LASTING]),
-    *(Round(code, A_WHILE, code % 2 == 1, False, 17) for code in [*PASSING, *LASTING]),
-    *(Round(code, FOR_EVER, code % 2 == 0, False, 29) for code in [*PASSING, *LASTING]),
+    Round(errno.EIO, 0.0, False, False, 3),
+    Round(errno.EIO, 0.0, True, True, 7),
+    *(Round(code, 0.0, code % 2 == 0, False, 13) for code in [*PASSING[1:], *LASTING]),
+    *(Round(code, A_WHILE, code % 2 == 1, False, 31) for code in [*PASSING, *LASTING]),
+    *(Round(code, FOR_EVER, code % 2 == 0, False, 53) for code in [*PASSING, *LASTING]),
 ]
 
 
@@ -181,7 +177,7 @@ def test_a_machine_whose_own_disk_is_full_says_so_and_blames_no_page(
 
 def test_a_rehydration_without_space_in_the_temporary_folder_says_so(crawled: Path, small_disk: Path) -> None:
     record = next(crawled.glob("links/*/[!.]*"))
-    links = [f"http://many.example/{number:0200d}" for number in range(120_000)]
+    links = [f"http://many.example/{number:0200d}" for number in range(30_000)]
     record.write_text(json.dumps(json.loads(record.read_bytes()) | {"links": links, "depth": 0}))
     args = [*COMMAND, "rehydrate", str(crawled)]
     done = subprocess.run(

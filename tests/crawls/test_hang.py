@@ -56,7 +56,7 @@ def failure_of(w: World, url: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("how", ["re", *later("sleep")])
-@pytest.mark.parametrize("before", ["", LARGE], ids=["on-the-loop", "in-the-thread"])
+@pytest.mark.parametrize("before", ["", *later(LARGE)], ids=["on-the-loop", "in-the-thread"])
 def test_a_page_that_hangs_its_worker_twice_is_a_failure_and_the_crawl_ends(
     tmp_path: Path, hangs: Path, monkeypatch: pytest.MonkeyPatch, how: str, before: str
 ) -> None:
@@ -82,6 +82,7 @@ def test_sigterm_ends_a_machine_whose_worker_hangs(
         end(machine, 3)
 
 
+@pytest.mark.fleet  # for time
 def test_machines_do_not_hang_one_after_the_other(tmp_path: Path, hangs: Path) -> None:
     with world(site(), tmp_path) as w:
         machines = [w.start(*w.web.seeds(), *SOON) for _ in range(3)]

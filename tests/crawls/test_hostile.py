@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -58,6 +59,7 @@ class Town(Server):
         return True
 
 
+@cache
 def large(kind: str) -> bytes:
     """A page as large as may be, dense with one thing."""
     piece = DENSE[kind]
@@ -132,7 +134,7 @@ def outcomes(store: Path, noun: str) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
 def test_honest_pages_arrive_and_hostile_ones_fail_by_name(tmp_path: Path, fetcher: str) -> None:
     seeds = [*map(url_of, [*HOSTILE, *CIRCLES]), *(f"{host}/" for host in HONEST)]
-    limits = ("-s", "timeout=4", "-s", "connect_timeout=3", "-s", "first_byte_timeout=3", "-s", f"fetcher={fetcher}")
+    limits = ("-s", "timeout=8", "-s", "connect_timeout=6", "-s", "first_byte_timeout=6", "-s", f"fetcher={fetcher}")
     with crawling(tmp_path, seeds, *limits, "-j", "2") as process:
         most = peak(process)
         printed = end(process)

@@ -558,6 +558,7 @@ def crawl_uneven(folder: Path, large: int, hosts: int, small: int, delay: float,
         return had
 
 
+@pytest.mark.fleet  # for time
 def test_a_large_host_has_no_more_than_its_share_while_others_wait(tmp_path: Path) -> None:
     assert crawl_uneven(tmp_path / "share", 1500, 60, 8, 0.3, 0.1) < 0.15
     assert crawl_uneven(tmp_path / "free", 1500, 60, 8, 0.3, 1.0) > 0.3

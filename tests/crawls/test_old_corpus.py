@@ -52,6 +52,7 @@ def asked(w: World) -> set[str]:
     return {f"http://{name}" for name in w.asked() if not name.endswith("/robots.txt")}
 
 
+@pytest.mark.fleet  # for time
 def test_three_machines_go_on_with_a_folder_of_the_script_and_request_nothing_twice(tmp_path: Path) -> None:
     web = TreeWeb(hosts=3, fanout=4, depth=3)
     with world(web, tmp_path) as w:

@@ -13,6 +13,7 @@ from lab.marks import later
 from lab.webs import TreeWeb
 from lab.world import COMMAND, World, crawler, end, wait_for, world
 
+pytestmark = pytest.mark.fleet  # for time
 TREE = {"hosts": 4, "fanout": 3, "depth": 5, "delay": 0.05}  # lost links do not hide in a tree
 SOON = ["-s", "dead_after=4s", "-s", "heartbeat=0.5s"]  # a copied worker is dead after this
 

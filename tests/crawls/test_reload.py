@@ -431,13 +431,14 @@ def test_patterns_do_not_keep_out_seeds_that_need_no_include_but_whatever_is_exc
 WATCH = """
 import sys
 from pathlib import Path
+from threading import Event
 from crawler.crawl.reload import SettingsWatcher
 from crawler.store.mount import Files
 from crawler.store.store import open_store
 
 root = sys.argv[1]
 watcher = SettingsWatcher(Files(root), open_store(Path(root)).settings())
-watcher.watch(lambda verdict: print(verdict.applied or verdict.warning or "ready", flush=True))
+watcher.watch(lambda verdict: print(verdict.applied or verdict.warning or "ready", flush=True), Event())
 """
 
 

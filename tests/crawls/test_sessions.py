@@ -50,9 +50,9 @@ def jars(store: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
-@pytest.mark.parametrize("how", [SPREAD_OVER_WORKERS, ONE_WORKER])
-@pytest.mark.parametrize("ending", ["kill", "stop"])
-@pytest.mark.parametrize("refuses", [FORBIDDEN, TO_LOGIN])
+@pytest.mark.parametrize("how", [SPREAD_OVER_WORKERS, *later(ONE_WORKER)])
+@pytest.mark.parametrize("ending", ["kill", *later("stop")])
+@pytest.mark.parametrize("refuses", [FORBIDDEN, *later(TO_LOGIN)])
 def test_a_session_survives_a_kill_and_a_stop_on_four_workers(
     tmp_path: Path, site: Callable[..., SessionSite], fetcher: str, how: tuple[str, ...], ending: str, refuses: str
 ) -> None:

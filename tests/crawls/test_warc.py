@@ -193,7 +193,7 @@ def kept(root: Path) -> set[str]:
     return urls
 
 
-@pytest.mark.parametrize("after", [40, 120])
+@pytest.mark.parametrize("after", [40, *later(120)])
 def test_after_kill_9_every_page_has_its_response_and_the_next_run_begins_other_files(
     tmp_path: Path, after: int
 ) -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lab.machines.fleet import IN_FLIGHT, WORKERS, Fleet, fleet
+from lab.machines.fleet import IN_FLIGHT, SHARDS, WORKERS, Fleet, fleet
 from lab.machines.mounts import Mount
 from lab.machines.storm import SlowLinks, SlowTree
 from lab.webs import TreeWeb
@@ -139,7 +139,7 @@ def test_a_link_for_another_machine_is_fetched_soon_although_its_mount_believes_
     with fleet(web.slow_down(tmp_path / "brake", 1.0), mounting(kind, 2), dead_after=30) as f:
         for number in range(2):
             f.join(number, workers=1)
-        half = Settings().shards // 2
+        half = SHARDS // 2
         f.wait(lambda: sorted(Counter(f.owners().values()).values()) == [half, half], "equal shares")
         owners, began = f.owners(), time.monotonic()
         web.brake.unlink()
@@ -164,4 +164,4 @@ def lags_of(f: Fleet, chain: list[str]) -> Iterator[tuple[float, float]]:
 
 def shard(url: str) -> str:
     """The shard of a URL, as it is spelled in the store."""
-    return shard_name(shard_of_host(urls.host(url), Settings().shards))
+    return shard_name(shard_of_host(urls.host(url), SHARDS))

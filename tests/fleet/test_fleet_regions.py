@@ -12,6 +12,7 @@ import pytest
 from lab.machines.fleet import Fleet, fleet
 from lab.machines.mounts import Mount
 from lab.webs import FlatWeb
+from lab.world import crawler
 
 from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.server import ServedWeb, serve
@@ -51,6 +52,22 @@ class Regions:
         name = NAMES[number]
         flags = ["--region", name] if named else []
         self.f.join(number, workers=1, flags=flags, port=self.servers[name].port)
+
+    def join_all(self) -> None:
+        """Start a machine in each region, the seed's first; work goes on once all are there."""
+        *others, first = range(len(NAMES))
+        self.join(first)
+        self.f.wait(lambda: self.servers[NAMES[first]].log, "a first request")
+        crawler("pause", str(self.f.root))
+        for number in others:
+            self.join(number)
+        self.f.wait(lambda: len(self.f.counters()) == len(NAMES), "a worker in each region")
+        crawler("resume", str(self.f.root))
+
+    def kill_tokyo(self) -> None:
+        """Kill the machine in Tokyo once it is at work."""
+        self.f.wait(lambda: self.servers["tokyo"].log, "a request from Tokyo")
+        next(machine for machine in self.f.machines if NAMES[machine.number] == "tokyo").kill()
 
     def end(self) -> None:
         """Wait until all machines have ended, and compare what they stored with the web."""
@@ -99,11 +116,9 @@ def test_each_host_is_requested_from_its_own_region_only(mounting: Mounting, tmp
 
 
 def test_the_hosts_of_a_region_that_dies_are_taken_over_after_a_while(mounting: Mounting, tmp_path: Path) -> None:
-    with regions(mounting("local", 3), tmp_path, regions=RULES, region_takeover="5s", delay=0.1) as here:
-        for number in range(3):
-            here.join(number)
-        here.f.wait(lambda: here.servers["tokyo"].log, "a request from Tokyo")
-        here.f.machines[0].kill()
+    with regions(mounting("local", 3), tmp_path, regions=RULES, region_takeover="5s", delay=1) as here:
+        here.join_all()
+        here.kill_tokyo()
         here.end()
         assert "tokyo" in here.requested("paris") | here.requested("lima")
 
@@ -111,12 +126,10 @@ def test_the_hosts_of_a_region_that_dies_are_taken_over_after_a_while(mounting: 
 def test_the_hosts_of_a_region_that_dies_wait_for_its_next_machine_where_that_is_set(
     mounting: Mounting, tmp_path: Path
 ) -> None:
-    with regions(mounting("local", 3), tmp_path, regions=RULES, region_takeover="null", delay=0.1) as here:
-        for number in range(3):
-            here.join(number)
-        here.f.wait(lambda: here.servers["tokyo"].log, "a request from Tokyo")
-        here.f.machines[0].kill()
-        for machine in here.f.machines[1:]:
+    with regions(mounting("local", 3), tmp_path, regions=RULES, region_takeover="null", delay=1) as here:
+        here.join_all()
+        here.kill_tokyo()
+        for machine in here.f.running():
             machine.may_end = True
             assert machine.wait() == 4
             assert "what waits is for machines of tokyo; run one there with --region" in machine.printed

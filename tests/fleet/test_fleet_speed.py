@@ -27,7 +27,7 @@ def test_eight_workers_share_equal_hosts_equally_and_one_that_joins_has_its_shar
     mounting: Mounting, tmp_path: Path
 ) -> None:
     web = SlowFlat(hosts=300, pages=1000).slow_down(tmp_path / "brake", 0.3)
-    with fleet(web, mounting("local", 4), dead_after=30) as f:
+    with fleet(web, mounting("local", 4), dead_after=30, shards=SHARDS) as f:
         for number in range(3):
             f.join(number)
         all_are_busy(f, 3 * WORKERS)
@@ -80,7 +80,7 @@ def busiest_to_mean(f: Fleet) -> float:
 @pytest.mark.alone
 def test_eight_machines_do_nearly_eight_times_the_work_of_one(mounting: Mounting, tmp_path: Path) -> None:
     web = SlowFlat(hosts=400, pages=1000).slow_down(tmp_path / "brake", 0.3)
-    with fleet(web, mounting("local", 8), dead_after=30, heartbeat=1) as f:
+    with fleet(web, mounting("local", 8), dead_after=30, heartbeat=1, shards=SHARDS) as f:
         rates: dict[int, float] = {}
         for machines in (1, 2, 4, 8):
             while len(f.machines) < machines:

@@ -13,6 +13,8 @@ import logging
 import os
 import secrets
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -55,12 +57,14 @@ class FaultyOs:
     afterwards: bool = False  # whether a rename that fails has been done
     now: Callable[[], float] = lambda: 0.0
     calls: list[str] = field(default_factory=list)
+    thread: threading.Thread = field(default_factory=threading.current_thread)  # others may be left by other tests
     _since: float | None = None
     _unsynced: dict[tuple[int, int], int] = field(default_factory=dict)  # inode -> a descriptor of our own
     _from: dict[tuple[int, int], int] = field(default_factory=dict)  # inode -> where the unsynced part begins
 
     def __getattr__(self, name: str) -> Any:
-        return self._door(name) if name in DOORS else getattr(os, name)
+        is_ours = name in DOORS and threading.current_thread() is self.thread
+        return self._door(name) if is_ours else getattr(os, name)
 
     def _door(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -277,12 +281,15 @@ def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None, flags: tuple[
     """`crawler run` in this process, over this disk; the exit code."""
     with pytest.MonkeyPatch.context() as patch, disk.installed():
         made = type("Made", (SimulatedMachine,), {"web": web or SmallWeb(), "disk": disk})
-        sleeps = iter(range(20))
+        sleeps, really_sleep = iter(range(20)), time.sleep
 
         def sleep(seconds: float) -> None:
             """Nobody sleeps in simulated time, or for ever: the operator stops who waits for long."""
+            if threading.current_thread() is not disk.thread:
+                return really_sleep(seconds)
             if next(sleeps, None) is None and machine._scoreboard:
                 machine._scoreboard.drain()
+            return None
 
         patch.setattr(run_command, "Machine", made)
         patch.setattr(machine, "_scoreboard", None)

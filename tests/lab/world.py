@@ -105,7 +105,7 @@ class World:
 
     def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
         """`crawler run STORE` in the background."""
-        few = ["-j", "1"] if isinstance(self.web, Answers) else []  # a web of a few answers: sooner done
+        few = ["-j", "1"] if isinstance(self.web, Answers | Links) else []  # a web of a few pages: sooner done
         flags = [*self.flags, *self.everywhere, *(QUICK if quick else []), *few]
         command = [*COMMAND, "run", str(self.root), *flags, *args]
         self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -168,8 +168,15 @@ class World:
         return [request.host + request.path for request in self.log]
 
     def until(self, pages: int) -> None:
-        """Wait until so many pages were asked for."""
-        wait_for(lambda: (self.folder / "web.log").exists() and len(self.log) >= pages)
+        """Wait until so many pages were asked for, by a machine that is at work."""
+
+        def were_asked_for() -> bool:
+            have_ended = [process.poll() is not None for process in self.started]
+            found = (self.folder / "web.log").exists() and len(self.log) >= pages
+            assert found or not have_ended or not all(have_ended), "all machines have ended before that"
+            return found
+
+        wait_for(were_asked_for)
 
 
 @contextmanager
@@ -226,8 +233,15 @@ def processes() -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    """The ids of a machine's worker processes."""
-    return [pid for pid, parent, _, line in processes() if parent == process.pid and b"spawn_main" in line]
+    """The ids of a machine's worker processes; found among its children, as a look at all processes takes long."""
+    found = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process.pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                with suppress(OSError):
+                    if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(int(child))
+    return found
 
 
 def is_dead(pid: int) -> bool:

@@ -26,6 +26,8 @@ IN_FLIGHT = THREADS + MAX_RESULTS  # open, or waiting for a flush, of one worker
 PULSE, PATIENCE = 0.5, 6.0
 SETTINGS = {"delay": 0.01, "heartbeat": PULSE, "dead_after": PATIENCE, "retry_delay": "0.2s", "durable": "false"}
 SETTINGS["scope"] = "any"
+SHARDS = 64  # each is several operations of a machine's start, which take long on a mount
+SETTINGS["shards"] = SHARDS
 SETTINGS["max_per_address"] = "null"  # all hosts are at one address, which on some mounts is no loopback
 LONG = 300.0  # seconds that a crawl may take on a machine that is busy with other things
 

@@ -119,6 +119,7 @@ def crawl_for_weeks(
     return weeks
 
 
+@pytest.mark.fleet  # for time
 def test_weeks_on_two_machines_with_kills_bring_what_the_server_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,25 @@ def test_machines_bring_exactly_the_limit_in_whatever_order_they_look_and_work(
     assert all(machine.scoreboard.is_limit_reached for machine in crew)
 
 
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_pages_that_a_worker_just_counts_while_they_are_still_in_flight_make_no_budget_larger(
+    root: Path, at_once: int
+) -> None:
+    time = Time()
+    crew = [Machine(root, name, time).has(1000) for name in ("one", "two")]
+    for _ in range(300):
+        time.now += 0.3
+        for machine in crew:
+            for _ in range(at_once):
+                machine.take()
+            # A group was written: its pages are counted, and the worker has not yet said that they are not in flight.
+            machine.scoreboard.set(0, "pages", machine.pages + machine.taken[0])
+            machine.taken[0] = 0
+            machine.budget.look()
+            machine.limits[0].show(0)
+    assert sum(machine.pages for machine in crew) == LIMIT
+
+
 def test_pages_of_machines_that_have_ended_count(root: Path) -> None:
     time = Time()
     first = Machine(root, "first", time).has(1000)

@@ -76,6 +76,7 @@ def wrong(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.fleet  # for time
 def test_a_kill_at_any_call_loses_nothing_and_the_next_worker_makes_it_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

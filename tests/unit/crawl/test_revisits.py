@@ -162,6 +162,7 @@ def test_a_limit_of_pages_does_not_count_visits(keeping: Callable[..., Keeping])
     assert len(mine.web.asked) == 12
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("lies", [False, True])
 def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
     keeping: Callable[..., Keeping], lies: bool
@@ -179,6 +180,7 @@ def test_a_lastmod_brings_visits_forward_only_where_it_has_proved_right(
         assert len(mine.web.visits("/calm")) <= 7
 
 
+@pytest.mark.fleet  # for time
 def test_the_adaptive_rule_keeps_more_pages_fresh_with_no_more_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

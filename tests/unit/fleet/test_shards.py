@@ -634,3 +634,28 @@ def test_idle_workers_without_a_shard_are_not_waited_for(world: World) -> None:
 def test_more_workers_than_shards_are_named() -> None:
     said = too_many_workers(200, 64)
     assert said.startswith("200 workers run, but this store has 64 shards, so 136 of them have nothing to do")
+
+
+def test_counters_are_found_although_a_heartbeat_is_replaced_after_a_listing_that_is_cached(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    ann.beat()
+    bob.beat()
+
+    class Cached(Files):
+        """A mount that shows an old listing until its own client changes the folder, as sshfs does."""
+
+        shown: list[str] = ()  # type: ignore[assignment]
+        beats = 2
+
+        def names(self, folder: str) -> list[str]:
+            self.shown = self.shown or super().names(folder)
+            if self.beats:
+                self.beats -= 1
+                ann.beat()
+            return self.shown
+
+        def freshen(self, folder: str) -> bool:
+            self.shown = []
+            return super().freshen(folder)
+
+    assert sorted(found["id"] for found in read_counters(Cached(world.root))) == ["ann", "bob"]

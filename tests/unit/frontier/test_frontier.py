@@ -374,7 +374,7 @@ class LifeInSmallLots(InSmallLots, Life):
         self.insist(self.mine.read_on)
 
 
-Life.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+Life.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 LifeInSmallLots.TestCase.settings = Life.TestCase.settings
 TestNothingIsLostWhateverHappens = Life.TestCase
 TestNothingIsLostInSmallLots = LifeInSmallLots.TestCase

@@ -201,7 +201,7 @@ def tidy(worker: Any, shard: int, most: int) -> None:
 
 # To shrink a failing history takes minutes: it is shown as it was found.
 FIND = (Phase.explicit, Phase.reuse, Phase.generate)
-Crew.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, phases=FIND)
+Crew.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None, phases=FIND)
 TestNothingIsLostBetweenWorkers = Crew.TestCase
 
 
