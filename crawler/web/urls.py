@@ -284,8 +284,13 @@ def _name_check(tracking: frozenset[str]) -> Callable[[str], bool]:
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    # Lazy, and encoded here: the library encodes each of its rules, which takes three times as long.
+    # Lazy, and encoded here: the library encodes each of its rules, which takes four times as long.
     with open(PSLFILE, encoding="utf-8") as file:
         rules = [line.split(" ")[0].strip().lower() for line in file if not line.startswith("//")]
-    encoded = (rule.encode("idna").decode("ascii") for rule in rules if not rule.isascii())
+    encoded = (".".join(map(_in_ascii, rule.split("."))) for rule in rules if not rule.isascii())
     return PublicSuffixList([*rules, *encoded], accept_encoded_idn=False)
+
+
+def _in_ascii(label: str) -> str:
+    """Return a label of the public suffix list, in which all are normalized, as it is in host names."""
+    return label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")
