@@ -18,7 +18,7 @@ from crawler import Store
 from crawler.commands.main import read
 from crawler.crawl import resources
 from crawler.crawl.machine import CONCURRENCY, FEW_SUSPECTS
-from crawler.crawl.worker import flush, in_flight, upkeep, visit, worker
+from crawler.crawl.worker import flush, in_flight, reader, upkeep, visit, worker
 from crawler.fetch import budget, fetcher, request, resolver
 from crawler.frontier import hosts, table
 from crawler.settings.settings import Settings
@@ -183,8 +183,8 @@ MAX_BYTES, GROUP_BYTES = size(flush.MAX_BYTES), size(flush.GROUP_BYTES)
         ("politeness", f"up to {visit.MAX_LANES} at once"),
         ("design", f"up to {hosts.MAX_LOADED:,} of its hosts and the next {table.MAX_CHUNK} tasks of each"),
         ("design", f"| up to {worker.WRITERS} | calls to the store"),
-        ("design", f"pages of more than {size(visit.LARGE_BODY)}"),
-        ("security", f"pages of more than {size(visit.LARGE_BODY)}"),
+        ("design", f"pages of more than {size(reader.LARGE_BODY)}"),
+        ("security", f"pages of more than {size(reader.LARGE_BODY)}"),
         ("design", f"a crash with more than {FEW_SUSPECTS} suspects"),
         ("design", f"everything else: {FILES} at {CONCURRENCY} requests"),
         ("design", f"up to {request.KEPT} kept connections and up to {resources.MAX_OPEN_FOLDERS} kept folders"),

@@ -26,6 +26,7 @@ from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.limit import PageLimit
 from crawler.crawl.worker.network import Network, Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.reader import Reader
 from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.schedule import Schedule
@@ -145,7 +146,7 @@ class Worker:
             clock,
             random,
             scoreboard.concurrency,
-            self._note_reading,
+            Reader(live, clock, self._note_reading),
         )
         self.survey = Survey(self.frontier.table, settings, clock, self.robots_cache.is_pending, address_pace.holds)
         self.upkeep = Upkeep(
