@@ -16,7 +16,7 @@ from crawler.commands.arguments import Add, check_root, normalize_seed
 from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, candidates, explain
 from crawler.errors import NotThere
 from crawler.frontier.queued import QueuedUrls
-from crawler.store.mount import FILE
+from crawler.store.reading import FILE
 from crawler.store.records import links_of
 from crawler.store.store import Store, file_of, find_host, open_store
 from crawler.terminal import BOLD, DIM, RED, YELLOW, paint, size

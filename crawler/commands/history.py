@@ -13,7 +13,7 @@ from crawler.errors import StoreAway
 from crawler.fleet.members import Facts, Members, Memory, look
 from crawler.frontier.backlog import count_waiting
 from crawler.settings.settings import Settings
-from crawler.store.mount import UNCOUNTED
+from crawler.store.reading import UNCOUNTED
 from crawler.store.store import Store
 
 SHOWN = 10  # hosts of a kind

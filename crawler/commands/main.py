@@ -108,7 +108,7 @@ def _report_disk(error: OSError) -> int:
     Errors of the store are translated in `store.mount`. These come from a file that the user named, from standard
     output, or from the folder that we were started in.
     """
-    from crawler.store.mount import DISK_FULL, GONE
+    from crawler.store.reading import DISK_FULL, GONE
 
     if error.errno in DISK_FULL and not error.filename:
         _print_no_more()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from crawler import errors
@@ -18,9 +18,10 @@ from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.recrawl import task_now
 from crawler.settings import values
+from crawler.settings.settings import Settings
 from crawler.store.store import Store, find_host
 from crawler.store.visits import last_visit
-from crawler.store.writer import open_to_write
+from crawler.store.writer import StoreWriter, open_to_write
 from crawler.terminal import bar, many, say
 from crawler.web import patterns, urls
 
@@ -42,14 +43,20 @@ def run(options: Namespace) -> int:
     store.files.durable = settings.durable
     hosts = sorted({find_host(store, given) for given in options.host})
     before = float("inf") if options.older is None else time.time() - options.older
-    outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)))
-    count = 0
-    for part in in_parts(bar(_wanted(store, hosts, options.match, before), "pages"), PART):
-        outbox.send(map(task_now, part))
-        count += len(part)
+    count = refresh(store, settings, bar(_wanted(store, hosts, options.match, before), "pages"))
     who = describe_machines(store, settings)
     say(f"{many(count, 'page')} will be visited again; {who}" if count else "no page is so; nothing was changed")
     return errors.OVER
+
+
+def refresh(store: StoreWriter, settings: Settings, records: Iterable[dict[str, Any]]) -> int:
+    """Hand over a visit of each of these pages, and return how many there were."""
+    outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)))
+    count = 0
+    for part in in_parts(records, PART):
+        outbox.send(map(task_now, part))
+        count += len(part)
+    return count
 
 
 def _wanted(store: Store, hosts: list[str], match: str | None, before: float) -> Iterator[dict[str, Any]]:

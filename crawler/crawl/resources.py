@@ -9,7 +9,8 @@ import sys
 from crawler.errors import NoDescriptors
 from crawler.fetch.request import KEPT
 from crawler.settings.settings import Settings, show
-from crawler.store.mount import TOO_MANY, Files
+from crawler.store.mount import Files
+from crawler.store.reading import TOO_MANY
 
 BASE_FILES = 64  # files that a worker has open besides its requests: its own, and those of a flush
 MAX_OPEN_FOLDERS = 512  # folders kept open at most: with more active hosts than that, few would be used again

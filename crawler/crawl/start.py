@@ -24,7 +24,8 @@ from crawler.frontier.task import Task
 from crawler.settings.settings import FIXED, Settings, as_pair, check_together, contradictions, show_safely
 from crawler.store import kept, origin
 from crawler.store.history import HISTORY
-from crawler.store.mount import FILE, FOLDER, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FILE, FOLDER
 from crawler.store.store import FOLDERS, Store, check_store
 from crawler.store.writer import NOT_HANDED_OVER, StoreWriter, new_settings
 from crawler.terminal import many

@@ -16,7 +16,7 @@ from crawler.settings.settings import Settings
 from crawler.store import kept, local_disk
 from crawler.store.clock import SYSTEM
 from crawler.store.directories import leaf_of
-from crawler.store.mount import FOLDER
+from crawler.store.reading import FOLDER
 from crawler.store.records import depth_of
 from crawler.store.store import KEY, WHOLE, Store, shard_name
 from crawler.store.writer import StoreWriter

@@ -17,7 +17,8 @@ from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageErro
 from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store.kept import RESTORE, parse_stored
-from crawler.store.mount import FILE, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FILE
 from crawler.store.records import from_utc, links_of
 from crawler.web import urls
 from crawler.web.text import masked

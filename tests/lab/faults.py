@@ -30,7 +30,7 @@ from crawler.crawl.worker.ending import STOPPED
 from crawler.crawl.worker.worker import Worker
 from crawler.errors import StoreError
 from crawler.fetch.exchange import Exchange
-from crawler.store import directories, local_disk, mount, store, stream, sync
+from crawler.store import directories, local_disk, mount, reading, store, stream, sync
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 from crawler.web.page import Failure, Fetched, Place, Saved
@@ -141,7 +141,7 @@ class FaultyOs:
     def installed(self) -> Iterator[None]:
         """Have the modules of the store use it."""
         with pytest.MonkeyPatch.context() as patch:
-            for module in (mount, directories, sync, stream):
+            for module in (mount, reading, directories, sync, stream):
                 patch.setattr(module, "os", self)
             patch.setattr(sync, "SYNC", self.sync_all)
             patch.setattr(sync, "one_call_syncs_all", lambda root: self.at_once)

@@ -11,7 +11,7 @@ import pytest
 import crawler
 
 FOLDER = Path(crawler.__file__).parent
-DOORS = {"store/mount.py", "store/directories.py", "store/stream.py", "store/sync.py"}
+DOORS = {"store/mount.py", "store/reading.py", "store/directories.py", "store/stream.py", "store/sync.py"}
 # Modules that touch other files than the store's, and which.
 OTHERS = {
     "crawl/cpu.py": "/proc",

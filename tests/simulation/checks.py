@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 from crawler.frontier.batches import from_lines
-from crawler.frontier.task import PAGE, shard_of_host
+from crawler.frontier.task import PAGE, RETRY, shard_of_host
 from crawler.store.store import path_of, shard_name
+from crawler.store.visits import visits_of
 from crawler.web import urls
 from simulation.disk import FOLDER, Disk, Node
 from simulation.web import Tree
@@ -26,13 +29,16 @@ class Broken(AssertionError):
 class Checks:
     """Watches the disk and the requests."""
 
-    def __init__(self, world: World, disk: Disk, tree: Tree, delay: float, shards: int) -> None:
+    def __init__(self, world: World, disk: Disk, tree: Tree, delay: float, shards: int, recrawls: bool = False) -> None:
         self._world, self._disk, self._tree, self._delay, self._shards = world, disk, tree, delay, shards
+        self._recrawls = recrawls
+        self._visits: dict[str, int] = {}  # URL -> how many visits were ordered
         self._waiting: dict[str, set[str]] = defaultdict(set)  # URL -> paths of the batches that hold it
         self._last: dict[str, tuple[float, bool]] = {}  # host -> when it was requested, and whether by its owner
         self.seeds: set[str] = set()
         self.disturbed = 0  # kills, power cuts and the like: so many times what is in flight may be requested again
         self.is_damaged = False  # an operator has removed a part of the frontier: the end rehydrates
+        self.refreshes = 0  # that were ordered
         self.requests: Counter[str] = Counter()
         disk.watch = self._watch
 
@@ -73,7 +79,7 @@ class Checks:
         url = str(record["url"])
         if record.get("sha224") and url in self._tree.links:
             html = self._disk.find(path.replace("links/", "htmls/", 1))
-            if html is None or html.data != self._tree.body(url).encode():
+            if html is None or html.data not in self._tree.bodies(url):
                 self._fail(f"{path} is there before its html is whole")
         for link in self._tree.links.get(url, ()):
             if not self.is_done(link) and not self._waiting[link] and not self.is_damaged:
@@ -149,10 +155,43 @@ class Checks:
             if record and record["url"] not in self._tree.gone:
                 self._fail(f"{path}: {record['url']} was given up ({record['reason']})")
         for url, count in sorted(self.requests.items()):
-            most = 1 + self._tree.fails.get(url, 0) + self.disturbed
+            most = 1 + self._tree.fails.get(url, 0) + self.disturbed + self.refreshes
             if url in self._tree.links and count > most:
                 self._fail(f"{url} was requested {count} times, at most {most} are expected")
+        self._final_visits()
+
+    # ---- visits of pages that are there
+
+    def expect_visits(self, records: list[dict[str, Any]]) -> None:
+        """An operator has ordered one more visit of each of these pages."""
+        for record in records:
+            self._visits[record["url"]] = visits_of(record) + 1
+
+    def _final_visits(self) -> None:
+        """Every visit that was ordered was made, and the next one by the schedule waits; a page is of one edition."""
+        waiting = self._waiting_visits()
+        for path, node in self._walk("links"):
+            record = json.loads(node.data)
+            url, made = record["url"], visits_of(record)
+            if made < self._visits.get(url, 0) and not self.is_damaged:
+                self._fail(f"{path} tells of {made} visits, and {self._visits[url]} were ordered")
+            if self._recrawls and url in self._tree.links and not waiting[url] > made:
+                self._fail(f"{path} tells of {made} visits, and the next one is not in the frontier")
+            html = self._disk.find(path.replace("links/", "htmls/", 1))
+            if html is not None and record.get("sha224") not in (None, hashlib.sha224(html.data).hexdigest()):
+                self._fail(f"{path} is the record of another html")
+            if self._recrawls and record.get("changes") and not self._disk.find(path.replace("links/", "history/", 1)):
+                self._fail(f"{path} has changed, and no older version is kept")
+
+    def _waiting_visits(self) -> dict[str, int]:
+        """Which visit of each URL the frontier holds; the last, if there are several."""
+        found: dict[str, int] = defaultdict(int)
+        for path, node in self._walk("frontier"):
+            for task in from_lines(node.data) if BATCH.fullmatch(path) else ():
+                found[task.subject] = max(found[task.subject], task.visit)
+        return found
 
 
 def _urls(data: bytes) -> list[str]:
-    return [task.url for task in from_lines(data) if task.kind == PAGE]
+    """The pages that wait in a batch: also those that an operator wants to have retried, before they are queued."""
+    return [task.subject for task in from_lines(data) if task.kind in (PAGE, RETRY)]

@@ -133,15 +133,21 @@ class Disk:
             for change in changes:
                 if change.new is not None:
                     change.new.is_synced = True
+        self._keep_folders({id(it) for changes in self._journal for change in changes for it in _above(change.folder)})
         self._journal.clear()
 
     def sync_folder(self, folder: Node) -> None:
         """The names in a folder, and those that lead to it, are on the disk."""
-        above = {id(folder)}
-        while folder.parent is not None:
-            folder = folder.parent
-            above.add(id(folder))
+        above = {id(it) for it in _above(folder)}
         self._journal = [it for it in self._journal if not all(id(change.folder) in above for change in it)]
+        self._keep_folders(above)
+
+    def _keep_folders(self, folders: set[int]) -> None:
+        """Folders that a failed sync had dropped are on the disk together with what was synced in them since.
+
+        A program could not make them anew, because it sees them; and no file system keeps a file without its folder.
+        """
+        self._lost = [it for it in self._lost if not all(id(change.new) in folders for change in it)]
 
     def fail_sync(self) -> None:
         """What was written is lost, although it can be read, and the next sync succeeds."""
@@ -175,6 +181,14 @@ class Disk:
         """Raise an error while there is no space."""
         if self.full:
             raise OSError(self.full, os.strerror(self.full))
+
+
+def _above(folder: Node) -> Iterator[Node]:
+    """Yield a folder and those above it."""
+    above: Node | None = folder
+    while above is not None:
+        yield above
+        above = above.parent
 
 
 def error(number: int) -> OSError:

@@ -20,6 +20,7 @@ from crawler.crawl.worker.worker import Worker
 from crawler.errors import CrawlerError, StoreAway, StoreError
 from crawler.fleet import control
 from crawler.frontier import rehydrate
+from crawler.frontier.batches import LOSS
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter, open_to_write
@@ -40,6 +41,7 @@ SETTINGS: dict[str, Any] = {
     "heartbeat": 0.5,
     "dead_after": 6.0,
 }
+RECRAWL: dict[str, Any] = {"recrawl": "30d", "history": 1}
 START_AGAIN = 2.0  # seconds until an operator gives a command again that could not be carried out
 
 
@@ -184,7 +186,7 @@ class Run:
         end = worker.ending.end
 
         def note_end(outcome: str) -> None:
-            if outcome == OVER and worker.ending.outcome is None:
+            if outcome in (OVER, LATER) and worker.ending.outcome is None:
                 fleet.checks.over(process, not fleet.is_incomplete())
             end(outcome)
 
@@ -210,10 +212,14 @@ class Run:
 class Fleet:
     """Everything that there is."""
 
-    def __init__(self, world: World, disk: Disk, profile: Profile, pages: int, hosts: int) -> None:
+    def __init__(
+        self, world: World, disk: Disk, profile: Profile, pages: int, hosts: int, recrawls: bool = False
+    ) -> None:
+        """With `recrawls` each page is to be visited again after a month, and one older version is kept."""
         self.world, self.disk, self.profile = world, disk, profile
+        self._settings = SETTINGS | (RECRAWL if recrawls else {})
         self.tree = Tree(pages, hosts, Random(world.random.random()))
-        self.checks = Checks(world, disk, self.tree, DELAY, SHARDS)
+        self.checks = Checks(world, disk, self.tree, DELAY, SHARDS, recrawls)
         self.machines: dict[str, Machine] = {}
         self.mounts: dict[str, Mount] = {}
         self.runs: list[Run] = []
@@ -244,7 +250,7 @@ class Fleet:
     def _make(self) -> None:
         root = Path(ROOT + self.operator.name)
         store = StoreWriter(root, Files(root, "maker"))
-        store.make(Settings(**SETTINGS))
+        store.make(Settings(**self._settings))
         add(store, [self.tree.urls[0]])
 
     busy = 0
@@ -294,4 +300,5 @@ class Fleet:
         """Whether the frontier lacks something, and says so: then a run rehydrates before it ends."""
         folder = self.disk.find("frontier")
         names = set(folder.entries) if folder else set()
-        return len([name for name in names if name.isdecimal()]) < SHARDS or any(name[0] == "." for name in names)
+        is_marked = any(f"frontier/{name}".startswith((rehydrate.MARK, LOSS)) for name in names)
+        return is_marked or len([name for name in names if name.isdecimal()]) < SHARDS

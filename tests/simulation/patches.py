@@ -18,7 +18,7 @@ from crawler.crawl.logs import log
 from crawler.crawl.worker import heartbeat, upkeep
 from crawler.fleet import control, members, shards
 from crawler.frontier import batches, frontier
-from crawler.store import directories, jars, lock, mount, store, sync, writer
+from crawler.store import directories, jars, lock, mount, reading, store, sync, writer
 from crawler.store.writer import StoreWriter
 from simulation.mount import Profile
 from simulation.system import System
@@ -142,7 +142,7 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
     """Let the program run in the simulation."""
     clock, tokens, locks = Time(world), Tokens(world), local_lock(world)
     changes: list[tuple[Any, str, Any]] = [
-        *((module, "os", system) for module in (mount, directories, sync)),
+        *((module, "os", system) for module in (mount, reading, directories, sync)),
         *((module, "time", clock) for module in (mount, store, writer, whole, members)),
         *((module, "secrets", tokens) for module in (mount, writer, lock)),
         *((module, "LocalLock", locks) for module in (shards, members, whole, control)),

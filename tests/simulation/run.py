@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
+from crawler.crawl.worker.ending import LATER, OVER
 from simulation import trouble
 from simulation.disk import Disk
 from simulation.fleet import Fleet
@@ -38,6 +39,7 @@ class Scenario:
     hosts: int
     troubles: tuple[trouble.Trouble, ...]
     only: tuple[str, ...] = ()
+    recrawls: bool = False
 
     @classmethod
     def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = ()) -> Scenario:
@@ -53,6 +55,7 @@ class Scenario:
             random.choice([3, 5, 8]),
             tuple(trouble.draw(random, SECONDS, TROUBLES, only)),
             only,
+            random.random() < 0.5,
         )
 
 
@@ -79,7 +82,7 @@ def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: No
     mounts: dict[str, object] = {}
     system = System(world, disk, mounts)  # type: ignore[arg-type]
     with patched(world, system, profile):
-        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts)
+        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls)
         system._mounts = fleet.mounts
         try:
             _crawl(world, fleet, scenario)
@@ -119,7 +122,7 @@ def _let_end(world: World, fleet: Fleet) -> None:
         if not world.run(lambda: not fleet.running and not fleet.busy, limit):
             raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LIMIT:.0f} s")
         last = fleet.runs[-1].ended if fleet.runs else ""
-        if attempt and last == "over" and not fleet.checks.missing():
+        if attempt and last in (OVER, LATER) and not fleet.checks.missing():
             return
         world.wait(world.now + 20)  # somebody comes and starts it again
         if not fleet.running:

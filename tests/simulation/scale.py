@@ -20,7 +20,7 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-SMALL = (1, 2, 4, 8)
+SMALL = (1, 2, 4, 8, 16, 32, 64, 128)  # the last takes some minutes
 LARGE = (10, 30, 100, 300, 1000, 3000, 10_000)
 HEARTBEAT, DEAD_AFTER = 2.0, 30.0
 NAMES_PER_OPERATION = 200  # of a listing that a server sends with one reply
@@ -45,15 +45,16 @@ def measure(workers: int, profile: str = "nfs3", pages: int = 120) -> Cost:
     world = World(workers)
     disk = Disk(lambda: world.now)
     system = System(world, disk, {})
-    real = {"heartbeat": HEARTBEAT, "dead_after": DEAD_AFTER, "shards": 64, "delay": 0.1}
+    shards = max(64, workers)
+    real = {"heartbeat": HEARTBEAT, "dead_after": DEAD_AFTER, "shards": shards, "delay": 0.1}
     with (
         patched(world, system, PROFILES[profile]),
         mock.patch.dict(fleets.SETTINGS, real),
-        mock.patch.object(fleets, "SHARDS", 64),
+        mock.patch.object(fleets, "SHARDS", shards),
     ):
         fleet = Fleet(world, disk, PROFILES[profile], pages, 40)
         system._mounts = fleet.mounts
-        fleet.checks._shards, fleet.checks._delay = 64, 0.1
+        fleet.checks._shards, fleet.checks._delay = shards, 0.1
         fleet.make_store()
         for _ in range(workers):
             fleet.start(fleet.add_machine(), 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from crawler.commands.refresh import refresh as refresh_records
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl.start import add
 from crawler.fleet import control
@@ -80,7 +81,16 @@ def freeze(fleet: Fleet, trouble: Trouble) -> None:
 
 def freeze_before(fleet: Fleet, trouble: Trouble) -> None:
     """A machine is suspended just before an operation, and finishes that when others may have taken over."""
-    mount, what = _mount(fleet, trouble), OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)]
+    _freeze_before(fleet, trouble, OPERATIONS[int(trouble.seconds * 1000) % len(OPERATIONS)])
+
+
+def freeze_before_drop(fleet: Fleet, trouble: Trouble) -> None:
+    """The same, just before it removes a batch."""
+    _freeze_before(fleet, trouble, "drop")
+
+
+def _freeze_before(fleet: Fleet, trouble: Trouble, what: str) -> None:
+    mount = _mount(fleet, trouble)
 
     def ambush(operation: str) -> bool:
         if operation != what:
@@ -138,6 +148,13 @@ def faults(fleet: Fleet, trouble: Trouble) -> None:
     later(fleet, 2 * trouble.seconds, lambda: setattr(mount, "fault", 0.0))
 
 
+def sync_fails(fleet: Fleet, trouble: Trouble) -> None:
+    """The disk cannot keep what was written since the last sync, and says so once to everybody who has it open."""
+    fleet.checks.disturbed += 1
+    if not fleet.profile.is_shared:
+        fleet.disk.fail_sync()
+
+
 def disk_full(fleet: Fleet, trouble: Trouble) -> None:
     """No space left, or a quota is used up."""
     fleet.disk.full = errno.ENOSPC if trouble.dice < 0.5 else errno.EDQUOT
@@ -157,6 +174,19 @@ def power_cut(fleet: Fleet, trouble: Trouble) -> None:
     for mount in fleet.mounts.values():
         mount.generation += 1
     return fleet.checks.after_power_cut()
+
+
+def power_cut_before(fleet: Fleet, trouble: Trouble) -> None:
+    """The same, just before a sync or a rename, when most is not on the disk yet."""
+    mount, what = _mount(fleet, trouble), "syncfs" if trouble.dice < 0.7 else "publish"
+
+    def ambush(operation: str) -> bool:
+        if operation != what:
+            return False
+        later(fleet, 0.0, lambda: power_cut(fleet, trouble))
+        return True
+
+    mount.ambush = ambush
 
 
 def clock_jumps(fleet: Fleet, trouble: Trouble) -> None:
@@ -197,6 +227,21 @@ def retry_failures(fleet: Fleet, trouble: Trouble) -> None:
     fleet.do(call)
 
 
+def refresh(fleet: Fleet, trouble: Trouble) -> None:
+    """The web changes, and somebody orders `crawler refresh`: all pages are to be visited again."""
+    fleet.tree.edition += 1
+    fleet.checks.refreshes += 1
+
+    def call() -> str:
+        store = fleet.open()
+        records = [record for host in store.hosts() for record in store.records(host)]
+        refresh_records(store, store.settings(), records)
+        fleet.checks.expect_visits(records)
+        return f"{len(records)} pages are to be visited again"
+
+    fleet.do(call)
+
+
 def remove_folder(fleet: Fleet, trouble: Trouble) -> None:
     """Somebody removes a part of the frontier, who should not."""
     fleet.checks.is_damaged = True
@@ -206,9 +251,12 @@ def remove_folder(fleet: Fleet, trouble: Trouble) -> None:
 
 OPERATIONS = ("drop", "drop", "publish", "claim", "listdir", "fsync", "unlink")  # "drop" is of a batch
 KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
-    **{call.__name__: call for call in (kill_worker, kill_machine, freeze, cut_off, hang, server_restarts, faults)},
-    **{call.__name__: call for call in (disk_full, power_cut, clock_jumps, join, stop, pause, add_seed)},
-    **{call.__name__: call for call in (retry_failures, remove_folder, freeze_before, kill_before)},
+    call.__name__: call
+    for call in (
+        *(kill_worker, kill_machine, kill_before, freeze, freeze_before, freeze_before_drop, clock_jumps),
+        *(cut_off, hang, server_restarts, faults, disk_full, sync_fails, power_cut, power_cut_before),
+        *(join, stop, pause, add_seed, retry_failures, refresh, remove_folder),
+    )
 }
 WEIGHTS = {
     "kill_worker": 2,
@@ -218,6 +266,7 @@ WEIGHTS = {
     "kill_before": 4,
     "faults": 3,
     "power_cut": 3,
+    "refresh": 3,
     "remove_folder": 0.5,
 }
 

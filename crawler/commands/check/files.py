@@ -19,7 +19,7 @@ from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
 from crawler.store import jars
 from crawler.store.history import HISTORY, VERSION
-from crawler.store.mount import FILE, FOLDER, LINK
+from crawler.store.reading import FILE, FOLDER, LINK
 from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.segments import FOLDER as WARCS
 from crawler.store.segments import NAME as WARC_NAME

@@ -15,7 +15,8 @@ from crawler.fleet.heartbeats import ALIVE
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
-from crawler.store.mount import FILE, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FILE
 from crawler.store.store import Store
 
 RECHECK_AFTER = 1.0  # seconds: what looks wrong may be about to change

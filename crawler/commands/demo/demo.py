@@ -12,7 +12,8 @@ from crawler import errors
 from crawler.commands.arguments import WHOLE, Add, flag
 from crawler.errors import UsageError
 from crawler.settings import values
-from crawler.store.mount import FILE, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FILE
 from crawler.terminal import many, say
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from crawler.commands.doctor import alone, between, speed
 from crawler.commands.doctor.kinds import SLOW, UNFIT, Finding, Mount, find_mount
 from crawler.commands.doctor.pairing import BUSY, Pairing
 from crawler.errors import CrawlerError, DiskFull, StoreError
-from crawler.store.mount import FOLDER, Files
+from crawler.store.mount import Files
+from crawler.store.reading import FOLDER
 from crawler.terminal import say
 
 HANG_TIMEOUT = 45  # seconds without a heartbeat of the tests

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from crawler.commands.export.formats import FORMATS, Columns, Format, Row, format_for, plain
 from crawler.errors import DiskFull, StoreAway, UsageError
-from crawler.store.mount import DISK_FULL, FOLDER, GONE, shape_of
+from crawler.store.reading import DISK_FULL, FOLDER, GONE, shape_of
 
 SQLITE, CSV = ".sqlite", ".csv"
 SQL_KINDS = {"int": "INTEGER", "float": "REAL", "bool": "INTEGER", "key": "TEXT NOT NULL PRIMARY KEY"}
