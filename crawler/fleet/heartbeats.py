@@ -17,7 +17,7 @@ from typing import Any
 from crawler.store.mount import Files
 
 END = "end"
-ALL = ".all"
+ALL = ".all-"
 LATER = ".later"
 ALIVE, SILENT, ENDED = "alive", "silent", "ended"
 
@@ -28,8 +28,8 @@ Check = Callable[[Any], bool]
 class Heartbeat:
     """The name of a worker's file: `id@n` is busy, `id@n.k` idle after k arrivals, `id@n.end` ended or dead.
 
-    `id@n.k.all` is idle, and has read all its inboxes since its last beat. With `.later` before that it has URLs, but
-    none that is due within the hour.
+    `id@n.k.all-m` is idle, and has read all its inboxes since beat m. With `.later` before that it has URLs, but none
+    that is due within the hour.
     """
 
     id: str
@@ -51,7 +51,18 @@ class Heartbeat:
     @property
     def idle(self) -> bool:
         """Whether the worker had nothing to do at this beat."""
-        return self.mark.removesuffix(ALL).removesuffix(LATER).isdigit()
+        return self.state.removesuffix(LATER).isdigit()
+
+    @property
+    def state(self) -> str:
+        """What changes when the worker has had something to do since."""
+        return self.mark.partition(ALL)[0]
+
+    @property
+    def polled(self) -> int:
+        """The beat since which the worker has read all its inboxes, from the first to the last; -1 if it has not."""
+        beat = self.mark.partition(ALL)[2]
+        return int(beat) if beat.isdecimal() else -1
 
 
 def heartbeats(names: Iterable[str]) -> list[Heartbeat]:

@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 from crawler.errors import DiskFull
-from crawler.fleet.heartbeats import ALL, END, LATER, Heartbeat, Watch, heartbeats
+from crawler.fleet.heartbeats import END, LATER, Heartbeat, Watch, heartbeats
 from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.regions import ANYWHERE, Regions
 from crawler.settings.settings import Settings
@@ -56,7 +56,7 @@ class Shards:
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._owners: set[str] = set()  # the workers that have shards, as last seen
         self.orders: set[str] = set()  # names in workers/ that are not heartbeats: orders and announcements
-        self._proof: dict[str, str] = {}  # the idle workers and their marks that prove the end of the crawl
+        self._proof: dict[str, str] = {}  # the idle workers and their states that prove the end of the crawl
         self._heard: set[str] = set()  # workers that ended, and whose proof we have looked for
         self._missing: dict[int, int] = {}
         self._before_end: dict[str, Heartbeat] | None = None
@@ -263,10 +263,10 @@ class Shards:
     def all_is_done(self) -> bool:
         """Tell whether the crawl is over; to be called after each beat.
 
-        Two looks are compared. If every live worker was idle at both with the same mark, and has beaten twice in
-        between, then all were idle all the time, nobody handed anything over, and each has read all its inboxes and
-        found nothing. Every shard must belong to one of them, so that every inbox was read; but those of a region
-        without workers may be empty, or wait for one.
+        Two looks are compared. If every live worker was idle at both in the same state, then all were idle all the
+        time, and nobody handed anything over. If each has also read all its inboxes since a heartbeat that is newer
+        than the first look, and found nothing, there is nothing. Every shard must belong to one of them, so that every
+        inbox was read; but those of a region without workers may be empty, or wait for one.
         """
         now = {heartbeat.id: heartbeat for heartbeat in self.watch.alive()}
         absent = self.regions.absent(self._clock.monotonic())
@@ -274,15 +274,15 @@ class Shards:
             self._before_end = None
             return False
         before = self._before_end
-        if before is None or before.keys() != now.keys() or any(before[id].mark != now[id].mark for id in now):
+        if before is None or before.keys() != now.keys() or any(before[id].state != now[id].state for id in now):
             self._before_end = now
             return False
-        if not all(now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL) for id in now):
+        if not all(now[id].polled > before[id].beat for id in now):
             return False
         left = [shard for shard in self._unowned(set(now)) if not self._is_empty(shard)]
         if not self.regions.waiting(self._clock.monotonic()).issuperset(left):
             return False  # until others take the place of the region's machines
-        self._proof = {id: heartbeat.mark for id, heartbeat in now.items()} | ({"": LATER} if left else {})
+        self._proof = {id: heartbeat.state for id, heartbeat in now.items()} | ({"": LATER} if left else {})
         return True
 
     def others_proved_the_end(self) -> bool:
@@ -297,14 +297,14 @@ class Shards:
                 self._heard.add(id)
                 with suppress(ValueError, TypeError, AttributeError):
                     proof = json.loads(last).get("proof", {})
-                    if proof.get(self.me) in (self.heartbeat.mark, self.heartbeat.mark + ALL):
+                    if self.heartbeat.idle and proof.get(self.me) == self.heartbeat.state:
                         self._proof = proof
                         return True
         return False
 
     def has_later(self) -> bool:
         """Tell whether some worker had URLs that are due later, when the end of the crawl was proved."""
-        return any(mark.removesuffix(ALL).endswith(LATER) for mark in self._proof.values())
+        return any(state.endswith(LATER) for state in self._proof.values())
 
     def _unowned(self, ids: set[str]) -> set[int]:
         """Return the shards that belong to none of these workers."""

@@ -58,13 +58,13 @@ class BatchFiles:
         self._has_warned = False
 
     def names(self, shard: int, fresh: bool) -> set[str]:
-        """Return the names of a shard's batches; `fresh` if a cached listing will not do."""
+        """Return a shard's batches, without those of ours in doubt; `fresh` if a cached listing will not do."""
         if fresh:
             self.files.freshen(folder(shard))
         found = batch_names(self.files, shard)
         if fresh and WHOLE not in found:
             self._note_loss(shard)
-        return found - {WHOLE}
+        return found - {WHOLE} - {name for home, name in self._in_doubt if home == shard}
 
     def _note_loss(self, shard: int) -> None:
         """Note that somebody has emptied or removed the folder of a shard: before its end, the crawl rehydrates.
@@ -111,7 +111,8 @@ class BatchFiles:
     def _drop_those_in_doubt(self) -> None:
         """Remove the batches of a write that failed: an owner that has read one would take their copies for surplus.
 
-        An owner rewrites a batch that disappears (see `Frontier.tidy`), so that its tasks are on the disk after all.
+        An owner rewrites a batch that disappears (see `Frontier.tidy`), so that its tasks are on the disk after all. We
+        do not read those in our own folders meanwhile: what we take from one would be nowhere when it is removed.
         """
         while self._in_doubt:
             self.drop(*self._in_doubt[-1])

@@ -12,6 +12,7 @@
    -DONE_LOOK  the end from one look    -DSTALE  a listing may miss what is new    -DNOT_ALL  not all inboxes were read
    -DEAGER  tidying removes batches whose URLs are only known in memory    -DUNOWNED  the end although a shard has no owner
    -DOURS_IS_SAFE  an heir does not rewrite what it had handed over to the dead worker itself
+   -DOLD_POLL  inboxes that were read before the first look count
    To see that the end can be reached at all:  -DNEVER_OVER */
 #define W 2
 #ifndef U
@@ -28,8 +29,9 @@ byte files[U], used[U];                     /* batches on the mount; how many th
 bool done[U];                               /* records on the mount */
 byte own[2];                                /* names in shards/ */
 bool killed[W], asleep[W], marked[W];       /* marked: declared dead, by the rename of its heartbeat */
-bool idle[W], all[W]; byte arrivals[W];     /* what the name of the last heartbeat says */
-byte since[4];                              /* [observer * W + worker]: beats since the observer's first look, up to 2 */
+bool idle[W]; byte said[W];                 /* how many arrivals, too: what the name of the last heartbeat says */
+bool since[4];                              /* [observer * W + worker]: whether it has beaten since the observer's look */
+bool began[4], polled[4], told[4];          /* its poll of all inboxes began after that; was ended; a heartbeat says so */
 bool looked[W];                             /* whether an observer had a first look at all of them idle */
 bool over, beyond;                          /* beyond: a URL would need more than N batches; not explored further */
 byte troubles = 1, merges = 1;
@@ -51,11 +53,60 @@ inline is_idle(answer) {
   k = 0; do :: k < U -> answer = answer && (home[k] == 0 || done[k]); k++ :: else -> break od; k = 0
 }
 
+/* A heartbeat: its name says whether we are idle, and what was polled; and what we conclude from those of the others. */
+inline beat() {
+  is_idle(ok);
+  idle[me] = ok; said[me] = arrivals;
+  k = 0; do :: k < W ->
+       since[k * W + me] = looked[k]; told[k * W + me] = ok && polled[k * W + me]; k++
+  :: else -> break od;
+  if :: ok ->
+       k = 0; do :: k < W -> ok = ok && (marked[k] || idle[k]); k++ :: else -> break od;
+#ifndef UNOWNED
+       ok = ok && own[0] != FREE && own[1] != FREE && !marked[own[0]] && !marked[own[1]];
+#endif
+       k = 0
+  :: else -> k = 0 fi;
+  if
+  :: !ok -> look(0); first_alive = 0; first_marks[0] = 0; first_marks[1] = 0
+  :: else ->
+#ifdef ONE_LOOK
+       over = 1;
+#else
+       slot = (1 - marked[0]) + 2 * (1 - marked[1]);
+       if
+       :: looked[me] && first_alive == slot && (marked[0] || first_marks[0] == said[0]) && (marked[1] || first_marks[1] == said[1]) ->
+            k = 0; do :: k < W -> ok = ok && (marked[k] || told[me * W + k]); k++ :: else -> break od;
+            over = ok
+       :: else ->
+            look(1); first_alive = slot; first_marks[0] = said[0]; first_marks[1] = said[1]
+       fi;
+#endif
+       if
+       :: over ->
+#ifdef NEVER_OVER
+            assert(0);
+#endif
+            k = 0; do :: k < U -> assert(beyond || done[k]); k++ :: else -> break od
+       :: else
+       fi
+  fi; forget()
+}
+
+/* A first look, or none: what was counted since an earlier one is void. */
+inline look(is) {
+  looked[me] = is;
+  k = 0; do :: k < W ->
+       since[me * W + k] = 0; began[me * W + k] = 0; polled[me * W + k] = 0; told[me * W + k] = 0; k++
+  :: else -> break od; k = 0
+}
+
 proctype worker(byte me) {
   byte mine, unsafe;                        /* shards that we believe to own; of those, which were inherited */
   byte read[U], ours[U], home[U];           /* batches in our table, those we wrote, and which one counts (+ 1) */
   byte flight, u, r, slot, k, batch, s;     /* a visit's step and URL; what is about to be removed */
-  bool removing, ready, thorough, ok, was;   /* ready: what was inherited is read, and can be rewritten */
+  byte arrivals, beats;                     /* URLs that came; heartbeats that may still come while inboxes are read */
+  bool removing, ready, thorough, ok, was;  /* ready: what was inherited is read, and can be rewritten */
   byte first_marks[W]; byte first_alive;
   do
   :: killed[me] || over || beyond -> break
@@ -129,14 +180,18 @@ proctype worker(byte me) {
 #endif
        }
 
-    /* ---- the inboxes of our shards, one after the other; then we can say that we are idle */
+    /* ---- the inboxes of our shards, one after the other, with heartbeats in between */
     :: d_step { !asleep[me] && !marked[me] && mine != 0 ->
          is_idle(was);
          thorough = (marked[1 - me] || idle[1 - me]) && idle[me];
 #ifdef NOT_ALL
          thorough = 1;
 #endif
-         s = 0 }
+         began[me] = since[me]; began[W + me] = since[W + me];
+#ifdef OLD_POLL
+         began[me] = 1; began[W + me] = 1;
+#endif
+         beats = 1; s = 0 }
        do
        :: d_step { s < 2 && !asleep[me] ->
             k = s;
@@ -148,7 +203,7 @@ proctype worker(byte me) {
                       if
                       :: HAS(files[k], slot) && !HAS(read[k], slot) ->
                            read[k] = read[k] | (1 << slot);
-                           if :: home[k] == 0 && !done[k] -> home[k] = slot + 1; arrivals[me]++ :: else fi
+                           if :: home[k] == 0 && !done[k] -> home[k] = slot + 1; arrivals++ :: else fi
                       :: else
                       fi; slot++
                  :: else -> break
@@ -161,53 +216,21 @@ proctype worker(byte me) {
 #ifdef NOT_ALL
        :: d_step { s == 1 && !asleep[me] -> s++ }
 #endif
+       :: d_step { beats > 0 && s < 2 && !asleep[me] && !marked[me] -> beats--; beat() }
        :: killed[me] || over || beyond -> break
        :: s == 2 -> break
        od;
        skip;
-       /* ---- and the heartbeat after it: its name says whether we are idle */
        d_step {
          if
          :: s != 2 || asleep[me] || marked[me] -> skip
          :: else ->
-         is_idle(ok); ok = ok && was;
-         idle[me] = ok; all[me] = ok && thorough; ready = (unsafe != 0);
-         k = 0; do :: k < W -> if :: looked[k] && since[k * W + me] < 2 -> since[k * W + me]++ :: else fi; k++ :: else -> break od; k = 0;
-         /* and what we conclude from those of the others */
-         if :: ok ->
-              k = 0; do :: k < W -> ok = ok && (marked[k] || idle[k]); k++ :: else -> break od;
-#ifndef UNOWNED
-              ok = ok && own[0] != FREE && own[1] != FREE && !marked[own[0]] && !marked[own[1]];
-#endif
-              k = 0
-         :: else fi;
-         if
-         :: !ok -> looked[me] = 0; first_alive = 0; first_marks[0] = 0; first_marks[1] = 0; since[me * W] = 0; since[me * W + 1] = 0
-         :: else ->
-#ifdef ONE_LOOK
-              over = 1;
-#else
-              slot = (1 - marked[0]) + 2 * (1 - marked[1]);
-              if
-              :: looked[me] && first_alive == slot && (marked[0] || first_marks[0] == arrivals[0]) && (marked[1] || first_marks[1] == arrivals[1]) ->
-                   k = 0; do :: k < W -> ok = ok && (marked[k] || (since[me * W + k] == 2 && all[k])); k++ :: else -> break od;
-                   over = ok
-              :: else ->
-                   looked[me] = 1; first_alive = slot;
-                   k = 0; do :: k < W -> first_marks[k] = arrivals[k]; since[me * W + k] = 0; k++ :: else -> break od
-              fi;
-#endif
-              if
-              :: over ->
-#ifdef NEVER_OVER
-                   assert(0);
-#endif
-                   k = 0; do :: k < U -> assert(beyond || done[k]); k++ :: else -> break od
-              :: else
-              fi
+              is_idle(ok); ok = ok && was && thorough;
+              polled[me] = ok && began[me]; polled[W + me] = ok && began[W + me];
+              ready = (unsafe != 0);
+              beat()
          fi;
-         fi;
-         s = 0; was = 0; thorough = 0; forget() }
+         s = 0; was = 0; thorough = 0; beats = 0; forget() }
     fi
   od
 }

@@ -211,11 +211,19 @@ MUTANTS = (
         "the end",
         (
             Change(Shards, "all_is_done", "before is None or before.keys() != now.keys()", "False"),
-            Change(Shards, "all_is_done", "any(before[id].mark != now[id].mark for id in now)", "False"),
-            Change(Shards, "all_is_done", "now[id].beat >= before[id].beat + 2 and now[id].mark.endswith(ALL)", "True"),
+            Change(Shards, "all_is_done", "any(before[id].state != now[id].state for id in now)", "False"),
+            Change(Shards, "all_is_done", "now[id].polled > before[id].beat", "True"),
         ),
         None,
         40,
+    ),
+    Mutant(
+        "inboxes that were read before the first look",
+        "the end",
+        (Change(Shards, "all_is_done", "now[id].polled > before[id].beat", "True"),),
+        None,
+        100,
+        ("hang", "kill_worker", "add_seed"),
     ),
 )
 

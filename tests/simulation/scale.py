@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from unittest import mock
 
+from crawler.crawl.worker.ending import OVER
 from simulation import fleet as fleets
 from simulation.disk import Disk
 from simulation.fleet import Fleet
@@ -20,7 +21,7 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-SMALL = (1, 2, 4, 8, 16, 32, 64, 128)  # the last takes some minutes
+SMALL = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # the last takes some minutes
 LARGE = (10, 30, 100, 300, 1000, 3000, 10_000)
 HEARTBEAT, DEAD_AFTER = 2.0, 30.0
 NAMES_PER_OPERATION = 200  # of a listing that a server sends with one reply
@@ -42,7 +43,7 @@ class Cost:
 
 def measure(workers: int, profile: str = "nfs3", pages: int = 120) -> Cost:
     """Run a fleet of so many machines with a worker each; the last one is killed in the middle."""
-    world = World(workers)
+    world = World(1000 + workers)
     disk = Disk(lambda: world.now)
     system = System(world, disk, {})
     shards = max(64, workers)
@@ -56,8 +57,9 @@ def measure(workers: int, profile: str = "nfs3", pages: int = 120) -> Cost:
         system._mounts = fleet.mounts
         fleet.checks._shards, fleet.checks._delay = shards, 0.1
         fleet.make_store()
-        for _ in range(workers):
+        for number in range(workers):
             fleet.start(fleet.add_machine(), 1)
+            world.wait(world.now + (0 if number else 2))  # the first one notes things that all of them would
         world.wait(world.now + 10)
         taken_over = _kill(world, fleet) if workers > 1 else 0.0
         records: list[float] = []
@@ -70,6 +72,7 @@ def measure(workers: int, profile: str = "nfs3", pages: int = 120) -> Cost:
 
         disk.watch = note
         world.run(lambda: not fleet.running, world.now + 900)
+        assert all(run.ended in (OVER, None) for run in fleet.runs), "a machine could not take part"
         beats = sum(int(name.partition("@")[2].partition(".")[0]) for name, _ in disk.files("workers") if "@" in name)
         total = sum(system.counts.values())
         world.close()

@@ -41,6 +41,7 @@ from crawler.store.writer import StoreWriter
 FLUSH_INTERVAL = 1.0  # seconds that a page waits to be flushed with others while all workers are busy
 IDLE_FLUSH_INTERVAL = 0.2  # the same while a worker is idle; also between checks for batches from this machine
 END_INTERVAL = 0.05  # seconds between polls, and between heartbeats, when the end is near
+QUICK_BEATS, MAX_DOUBLINGS = 20, 10  # heartbeats that come so soon after each other; then the time between them doubles
 ROUND_INTERVAL = 0.02  # seconds
 POLLED_AT_ONCE = 16  # other inboxes that are read with our first one, in turn
 TIDY_INTERVAL = 5.0  # seconds
@@ -89,7 +90,9 @@ class Upkeep:
         self._next_tidy = clock.monotonic() + TIDY_INTERVAL
         self._sent_seen = self._next_polled = 0
         self._warned_of_shards = False  # that there are more workers than shards
-        self._polled_idle_at, self._polled_all = -1, False  # heartbeat of the last idle poll; was it of all inboxes
+        # The heartbeats at which the last poll that found us idle began, and the last one of all our inboxes.
+        self._polled_idle_at = self._polled_all_at = -1
+        self._far_beat = 0  # the last heartbeat at which the end was not near
         self._parent = os.getppid()
         self._edition = 0  # of the settings that the supervisor publishes
         self._born = clock.time()
@@ -167,7 +170,7 @@ class Upkeep:
     def _poll_interval(self) -> float:
         """Return the seconds between polls; idle workers poll more often when all are idle, because the end is near."""
         heartbeat = self._settings.now.heartbeat
-        return END_INTERVAL if self.is_idle() and self._near_the_end() else heartbeat
+        return self._end_interval() if self.is_idle() and self._near_the_end() else heartbeat
 
     async def _poll_neighbours(self, now: float) -> None:
         """If few tasks wait, read our inbox at once after another worker of this machine has handed tasks over."""
@@ -208,7 +211,8 @@ class Upkeep:
         await self._balance()
         self._look_ahead()
         if idle and self.is_idle():
-            self._polled_idle_at, self._polled_all = beat, thorough
+            self._polled_idle_at = beat
+            self._polled_all_at = beat if thorough else -1
 
     async def _read_inboxes(self, idle: bool, thorough: bool) -> None:
         """Read our first shard's inbox, which others write to, and in turn some of the rest.
@@ -295,13 +299,9 @@ class Upkeep:
     # ---- for the heartbeat, which calls `beat_interval` and `obey_operator` from its own thread
 
     def beat_interval(self) -> float:
-        """Return the seconds between heartbeats; one that says idle also says that we polled since the last one."""
-        settings = self._settings.now
-        if self._in_flight.paused:
-            return settings.heartbeat
-        if self._polled_idle_at != self._shards.heartbeat.beat:
-            return max(settings.heartbeat, settings.dead_after / 4 if self.is_idle() else 0.0)
-        return END_INTERVAL if self._near_the_end() else settings.heartbeat
+        """Return the seconds between heartbeats: fewer near the end, if we have polled since the last one."""
+        has_polled = self._polled_idle_at == self._shards.heartbeat.beat
+        return self._end_interval() if has_polled and self._near_the_end() else self._settings.now.heartbeat
 
     def obey_operator(self) -> bool:
         """Pause or stop if an operator says so; their orders are names among the heartbeats (see `fleet.control`)."""
@@ -315,10 +315,9 @@ class Upkeep:
         """Return this worker's counters for `workers/`, and the mark of its heartbeat if it is idle."""
         self._look_ahead()
         arrivals = self._table.arrivals
-        is_idle = self._polled_idle_at == self._shards.heartbeat.beat and self.is_idle()
         later = LATER_MARK if self._table.waiting else ""
-        mark = f"{arrivals}{later}{ALL if self._polled_all else ''}" if is_idle else ""
-        return self._facts(afresh), mark
+        polled = f"{ALL}{self._polled_all_at}" if self._polled_all_at >= 0 else ""
+        return self._facts(afresh), f"{arrivals}{later}{polled}" if self.is_idle() else ""
 
     def _facts(self, afresh: bool) -> dict[str, Any]:
         due = next(iter(self._pauses.kinds), OPERATOR_PAUSE if self._in_flight.paused else TURN)
@@ -360,7 +359,16 @@ class Upkeep:
         """Whether our next heartbeat is the first to say idle, or all workers are idle."""
         if self._in_flight.paused or self.forever:
             return False
-        return not self._shards.heartbeat.idle or self._shards.all_idle() or self._is_all_done_here()
+        is_near = not self._shards.heartbeat.idle or self._shards.all_idle() or self._is_all_done_here()
+        if not is_near:
+            self._far_beat = self._shards.heartbeat.beat
+        return is_near
+
+    def _end_interval(self) -> float:
+        """Return the seconds between looks near the end: if something holds it up, such as a dead worker, they grow."""
+        beats = self._shards.heartbeat.beat - self._far_beat
+        doublings = min(max(beats - QUICK_BEATS, 0), MAX_DOUBLINGS)
+        return min(END_INTERVAL * 2.0**doublings, self._settings.now.heartbeat / 4)
 
     def _is_all_done_here(self) -> bool:
         """Whether nothing waits on this machine and no other runs: then no heartbeat of others is needed."""

@@ -92,7 +92,7 @@ def test_a_host_that_must_rest_for_hours_rests_after_the_next_start_too(simulate
     assert len(lines) == 2 and all("+10" in line.split("\t")[2] for line in lines), lines
 
 
-@pytest.mark.parametrize("mark", ["7", "7.all", "7.later", "7.later.all"])
+@pytest.mark.parametrize("mark", ["7", "7.all-2", "7.later", "7.later.all-2"])
 def test_a_worker_that_has_only_far_off_urls_is_idle(mark: str) -> None:
     assert Heartbeat.of(f"id@000003.{mark}") == Heartbeat("id", 3, mark)
     assert Heartbeat("id", 3, mark).idle

@@ -610,6 +610,26 @@ def test_a_flush_that_fails_is_written_by_the_next(root: Path, monkeypatch: pyte
 # ---- giving a shard back
 
 
+def test_a_batch_of_ours_that_may_not_be_on_the_disk_is_not_read_by_us(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(root, "a")
+    batches = BatchFiles(files)
+
+    def away(*_: object) -> bool:
+        raise StoreAway("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "sync", away)
+        patch.setattr(files, "drop", away)
+        with pytest.raises(StoreAway):
+            batches.write([(0, [Task(A)])])
+    assert len(BatchFiles(Files(root, "b")).names(0, True)) == 1, "others see it"
+    assert batches.names(0, True) == set()
+    batches.write([(0, [Task(A)])])
+    assert len(batches.names(0, True)) == len(on_disk(root)) == 1
+
+
 def test_a_retry_of_a_shard_that_is_being_given_back_is_no_longer_in_flight(root: Path) -> None:
     mine = owner_of(root)
     add(mine, Task(A))
