@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,7 +37,8 @@ from crawler.store.store import KEY, path_of
 from crawler.store.writer import StoreWriter, encode
 from crawler.terminal import bar, many
 from crawler.web import urls
-from crawler.web.page import Failure, Fetched, Reading
+from crawler.web.charset import decode
+from crawler.web.page import Failure, Fetched, Reading, Unreadable
 
 OLD = "old"  # the folder for what is not part of the store
 REASON = "failed-before"
@@ -104,12 +106,13 @@ class TakeOver:
     """The pages of an old corpus and their URLs: in a table on this machine's disk, because there may be many."""
 
     def __init__(self, store: StoreWriter, settings: Settings, seeds: Iterable[str]) -> None:
-        from crawler.web import markup  # here: it loads slowly, and each run would wait for it
+        from crawler.web import markup  # here: it loads slowly, and each run loads this module
 
         self._store, self._files, self._seeds = store, store.files, seeds
         self._tracking = settings.removed_parameters
         self._drops_sessions = "session" in settings.traps
-        self._wants = markup.Wants(parser=settings.parser, tracking=frozenset(self._tracking))
+        wants = markup.Wants(parser=settings.parser, tracking=frozenset(self._tracking))
+        self._read = partial(markup.read, wants=wants)
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.executescript(SCHEMA)
         self._count: Counter[str] = Counter()
@@ -227,20 +230,16 @@ class TakeOver:
         body = self._files.get(f"{OLD}/{place}")
         if body is None:
             return None
-        from crawler.web import markup
-
-        text = encode(markup.decode(body, "text/html")[0])
+        text = encode(decode(body, "text/html")[0])
         self._files.put(place, text)
         return text
 
     def _put_record(self, place: str, url: str | None, body: bytes, links: list[str] | None) -> None:
         """Write a record; without a list of links, those that are read from the page count."""
-        from crawler.web import markup
-
         page = Fetched(url or f"http://{place}", 200, {"content-type": UTF8}, body)
         try:
-            reading = markup.read(page, self._wants)
-        except markup.Unreadable:
+            reading = self._read(page)
+        except Unreadable:
             reading = Reading("", "utf-8", "", ())
         found = reading.links if links is None else tuple(links)
         when = next(filter(None, map(self._files.written, (f"{OLD}/htmls/{place}", f"htmls/{place}"))), time.time())

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 from crawler.crawl.scoreboard import PAUSES, Scoreboard
 from crawler.web.reasons import KINDS
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
 LINE_INTERVAL = 20.0  # seconds between progress lines when stderr is not a terminal
+STOPPING = "stopping: finishing the pages in flight; Ctrl-C again to stop now (nothing is lost either way)"
 
 
 class Progress:
@@ -17,23 +22,16 @@ class Progress:
     def __init__(self, scoreboard: Scoreboard, quiet: bool) -> None:
         self.scoreboard = scoreboard
         self.quiet = quiet
-        self.terminal = sys.stderr.isatty()
         self._next = time.monotonic() + LINE_INTERVAL
         self._announced = quiet
-        from tqdm import tqdm  # here: workers load this module too, but show no progress
-
-        self._bar = tqdm(
-            unit=" pages",
-            disable=quiet or not self.terminal,
-            bar_format="{n_fmt} pages {rate_noinv_fmt} {elapsed}{postfix}",
-        )
+        self._bar = _new_bar() if sys.stderr.isatty() and not quiet else None
 
     def show(self) -> None:
         """Update the line."""
         facts = {name: self.scoreboard.total(name) for name in ("waiting", *KINDS, "hosts")}
         pages = self.scoreboard.total("pages")
         paused = self.scoreboard.total("paused") > 0 or any(map(self.scoreboard.pause_reason, PAUSES))
-        if self.terminal:
+        if self._bar is not None:
             self._bar.set_postfix({**facts, **({"paused": "yes"} if paused else {})}, refresh=False)
             self._bar.update(pages - self._bar.n)
         elif not self.quiet and time.monotonic() > self._next:
@@ -48,12 +46,17 @@ class Progress:
         """Acknowledge the first Ctrl-C, once."""
         if not self._announced:
             self._announced = True
-            self._bar.write(
-                "stopping: finishing the pages in flight; Ctrl-C again to stop now (nothing is lost either way)",
-                file=sys.stderr,
-            )
+            write = print if self._bar is None else self._bar.write
+            write(STOPPING, file=sys.stderr)
 
     def close(self) -> None:
         """Leave the last line on the terminal."""
         self.show()
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _new_bar() -> tqdm[Any]:
+    from tqdm import tqdm  # here: it loads slowly, and only terminals show it
+
+    return tqdm(unit=" pages", bar_format="{n_fmt} pages {rate_noinv_fmt} {elapsed}{postfix}")

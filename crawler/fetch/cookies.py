@@ -110,9 +110,14 @@ class Cookies:
 
     # ---- requests and responses
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there are cookies of any host here."""
+        return bool(self._jars or self._own)
+
     def header(self, parts: SplitResult) -> tuple[str, ...]:
         """Return the Cookie line for a request, if any."""
-        matching = self._matching(parts)
+        matching = self._matching(parts) if self.has_any else ()
         return ("Cookie: " + "; ".join(one.pair for one in matching),) if matching else ()
 
     def keep(self, parts: SplitResult, lines: str) -> None:
@@ -131,7 +136,7 @@ class Cookies:
 
     def pairs(self, url: str) -> frozenset[str]:
         """Return the name=value of each cookie that a request for a URL is sent with."""
-        return frozenset(one.pair for one in self._matching(urlsplit(url)))
+        return frozenset(one.pair for one in self._matching(urlsplit(url))) if self.has_any else frozenset()
 
     def has_new(self, url: str, sent: frozenset[str], own: str | None = None) -> bool:
         """Tell whether a request for a URL that had these pairs would now have others, which may change the response.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Protocol
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from crawler.fetch.budget import STEPS
 from crawler.fetch.cookies import Cookies
@@ -39,6 +39,8 @@ FIRST_CONTACT_SECONDS = 5.0  # half of a timeout is enough for a host of which n
 MAX_ADDRESSES = 4  # of a host that are tried
 MAX_USED = 4096  # hosts whose connections may be kept, and their addresses: more than there are connections
 _UNSENDABLE = re.compile(r"[^!-~]")
+# A name on a default port, and a path that `urlsplit` would only take apart and put together again.
+_PLAIN = re.compile(r"(https?)://([a-z0-9][a-z0-9.-]*)(?=/)[!-\"$-\[\]-~]*").fullmatch
 
 
 class _Client(Protocol):
@@ -194,10 +196,10 @@ class Fetcher:
         first_contact: bool,
         place: Callable[[], Place] | None,
     ) -> Request | Failure:
-        parts = _split(url)
-        if parts is None:
+        found = _read(url)
+        if found is None:
             return Failure(url, "bad-url")
-        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
+        scheme, host, port, target = found
         rule = _rule_for(self._routes, host, port)
         route = (rule.address or host, rule.at or port) if rule else None
         if route is None and port in BAD_PORTS:
@@ -206,14 +208,13 @@ class Fetcher:
         # The address that a proxy connects to is unknown here; the host name is not.
         if self.options.proxy and reach_of_host(host) > reach:
             return Failure(url, "private-address", host)
-        target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
         return Request(
             url=url,
-            target=f"{target}?{parts.query}" if parts.query else target,
-            scheme=parts.scheme,
+            target=target,
+            scheme=scheme,
             host=host,
             port=port,
-            headers=(*self._headers, *headers, *self._cookies_for(parts, headers)),
+            headers=(*self._headers, *headers, *self._cookies_for(target, headers)),
             content_types=content_types,
             limit=self.options.max_size if cut is None else cut,
             cut=cut is not None,
@@ -229,11 +230,12 @@ class Fetcher:
             return METADATA
         return PRIVATE if private or self.options.allow_private else PUBLIC
 
-    def _cookies_for(self, parts: SplitResult, headers: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the Cookie line for a host, unless the caller gives its own."""
-        if not self._cookies or any(line.lower().startswith("cookie:") for line in headers):
+    def _cookies_for(self, target: str, headers: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the Cookie line for a URL, unless the caller gives its own."""
+        if not self._cookies or not self._cookies.has_any:
             return ()
-        return self._cookies.header(parts)
+        is_given = any(line.lower().startswith("cookie:") for line in headers)
+        return () if is_given else self._cookies.header(urlsplit(target))
 
 
 def _shorter(timeout: float) -> float:
@@ -252,15 +254,21 @@ def _client(options: FetchOptions) -> _Client:
     return RequestsClient(options)
 
 
-def _split(url: str) -> SplitResult | None:
-    """Return the parts of an http(s) URL; None if it cannot be sent as it is."""
+def _read(url: str) -> tuple[str, str, int, str] | None:
+    """Return the scheme, host and port of an http(s) URL, and how it is sent; None if it cannot be sent as it is."""
+    if (plain := _PLAIN(url)) and url[-1] != "?":  # nearly every one
+        return plain[1], plain[2], DEFAULT_PORTS[plain[1]], url
     if _UNSENDABLE.search(url) or "\\" in url:
         return None
     try:
         parts = urlsplit(url)
-        return parts if parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 else None
+        if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.port == 0:
+            return None
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
     except ValueError:
         return None
+    target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
+    return parts.scheme, parts.hostname, port, f"{target}?{parts.query}" if parts.query else target
 
 
 def _rule_for(routes: tuple[Route, ...], host: str, port: int) -> Route | None:

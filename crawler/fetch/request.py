@@ -254,9 +254,10 @@ def codings_of(headers: Mapping[str, str]) -> list[str]:
 
     A file that is gzip itself is taken as it is, like browsers do: many servers name its own compression twice.
     """
-    if type_of(headers) in ("application/gzip", "application/x-gzip"):
+    said = headers.get("content-encoding")
+    if not said or type_of(headers) in ("application/gzip", "application/x-gzip"):
         return []
-    names = (name.strip().lower() for name in headers.get("content-encoding", "").split(","))
+    names = (name.strip().lower() for name in said.split(","))
     return [name for name in names if name not in ("", "identity")]
 
 

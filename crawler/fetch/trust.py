@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from crawler.errors import UsageError, did_you_mean
 from crawler.fetch import netrc, netscape
 from crawler.fetch.cookies import OwnCookie
@@ -119,6 +117,8 @@ def check_not_stored(loaded: Mapping[Any, Any], where: str) -> None:
 
 def read_secrets(path: str) -> dict[str, Any]:
     """Return what a file of secrets says, as arguments for Trust; UsageError if it is wrong or others can read it."""
+    import yaml  # here: few machines have one
+
     try:
         loaded = yaml.safe_load(read_own(path, "secrets file"))
     except (yaml.YAMLError, ValueError):  # not quoted: the error may hold a secret

@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import http.client
-import re
-import socket
 import ssl
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
-from threading import Semaphore, local
+from threading import Semaphore
 from time import monotonic
-from typing import Any
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import IncompleteRead, ProxyError, SSLError
-from urllib3.util.ssl_ import create_urllib3_context
 
-from crawler.errors import NoDescriptors
 from crawler.fetch.budget import STEPS
-from crawler.fetch.deadlines import Deadlines, Flight
+from crawler.fetch.connections import Adapter, Stop, current
+from crawler.fetch.deadlines import Deadlines
 from crawler.fetch.download import MAX_FILES, CutShort, Download, TooBig, failure_of, memory_limit
 from crawler.fetch.exchange import truncated_by
 from crawler.fetch.request import (
     DRAIN_BYTES,
     DRAIN_SECONDS,
-    MAX_HEADERS,
     FetchOptions,
     Request,
     Response,
-    certificates,
     check_headers,
     fold,
     wants_body,
 )
-from crawler.web.addresses import METADATA, PRIVATE, PUBLIC, reach_of
+from crawler.web.addresses import METADATA, PRIVATE, PUBLIC
 from crawler.web.page import Failure, Saved
 
 _BLOCK = 64 * 1024
@@ -73,56 +63,6 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-class _Stop(Exception):
-    """Ends a request from our side: the reason, then the detail."""
-
-
-class _Watch(local):
-    """This thread's current request: its deadlines, and what has been received so far."""
-
-    request: Request
-    flight: Flight
-    end: float
-    connect_by: float
-    first_by: float
-    until: float
-    fresh: bool
-    counting: bool
-    got: int
-    ended: bool
-    answered: bool
-
-    def start(self, request: Request, options: FetchOptions) -> None:
-        now = monotonic()
-        self.request, self.flight = request, Flight()
-        self.end = now + options.timeout
-        self.connect_by = min(self.end, now + request.timeouts[0])
-        self.first_by = self.until = min(self.end, now + request.timeouts[1])
-        self.reset()
-
-    def reset(self) -> None:
-        self.counting, self.got = True, 0
-        self.fresh = self.ended = self.answered = False
-
-    def left(self) -> float:
-        seconds = self.until - monotonic()
-        if seconds <= 0:
-            raise _Stop("timeout", "the request took longer than its timeout")
-        return seconds
-
-    def count(self, size: int) -> None:
-        if not self.counting:
-            return
-        self.got += size
-        self.ended = not size
-        self.until = self.end
-        if self.got > MAX_HEADERS:
-            raise _Stop("too-big", f"more than {MAX_HEADERS} bytes of headers")
-
-
-_now = _Watch()
-
-
 class RequestsClient:
     """Sends requests with the requests library, each in a thread of a pool."""
 
@@ -134,7 +74,7 @@ class RequestsClient:
         self._deadlines = Deadlines(options.timeout)
         self._proxies = {"http": options.proxy, "https": options.proxy} if options.proxy else {}
         # By reach, so that a connection to a private address is never used by a request that may not make it.
-        self._adapters = {reach: _Adapter(options.kept, options.kept) for reach in (PUBLIC, PRIVATE, METADATA)}
+        self._adapters = {reach: Adapter(options.kept, options.kept) for reach in (PUBLIC, PRIVATE, METADATA)}
 
     async def get(self, request: Request) -> Response | Failure:
         """Send one request."""
@@ -142,14 +82,14 @@ class RequestsClient:
 
     def _get(self, request: Request) -> Response | Failure:
         """Send one request; a kept connection that the server has closed is replaced by a new one."""
-        _now.start(request, self._options)
-        with self._deadlines.watch(_now.flight):
+        current.start(request, self._options)
+        with self._deadlines.watch(current.flight):
             for _ in range(self._options.kept + 1):
                 result = self._send(request)
                 # An old connection that broke before the first byte says nothing about the page.
-                if not isinstance(result, Failure) or result.reason != "connect" or _now.fresh or _now.got:
+                if not isinstance(result, Failure) or result.reason != "connect" or current.fresh or current.got:
                     break
-                _now.reset()
+                current.reset()
         return result
 
     def close_idle(self) -> None:
@@ -166,19 +106,19 @@ class RequestsClient:
     def _send(self, request: Request) -> Response | Failure:
         try:
             response = self._adapters[request.reach].send(
-                _prepare(request), stream=True, timeout=_now.left(), proxies=self._proxies
+                _prepare(request), stream=True, timeout=current.left(), proxies=self._proxies
             )
             try:
                 return self._read(request, response.raw)
             finally:
                 response.raw.close()
-        except _Stop as stop:
+        except Stop as stop:
             return request.fail(*stop.args)
         except _FOREIGN as error:
             return _failure(request, error)
 
     def _read(self, request: Request, raw: urllib3.HTTPResponse) -> Response | Failure:
-        _now.counting, _now.answered = False, True
+        current.counting, current.answered = False, True
         headers, address = fold(raw.headers.iteritems()), _peer(raw)
         outcome = check_headers(request, raw.status, headers)
         if outcome and not request.archived:
@@ -215,7 +155,7 @@ class RequestsClient:
                 reason = "too-big"
                 if not request.cut and not outcome:
                     outcome = request.fail("too-big", f"more than {request.limit} bytes")
-        except _Stop as stop:
+        except Stop as stop:
             failure = request.fail(*stop.args)
             outcome, reason = outcome or failure, failure.reason
         except _FOREIGN as error:
@@ -265,8 +205,8 @@ class _Places:
     def grow(self, size: int) -> None:
         """Wait for a place for a body of this size."""
         while self._has < len(self._steps) and size > self._steps[self._has][0]:
-            if not self._steps[self._has][1].acquire(timeout=_now.left()):
-                raise _Stop("timeout", "too many large bodies at a time")
+            if not self._steps[self._has][1].acquire(timeout=current.left()):
+                raise Stop("timeout", "too many large bodies at a time")
             self._has += 1
 
     def release(self) -> None:
@@ -323,20 +263,20 @@ def _read_into(body: BytesIO, raw: urllib3.HTTPResponse, limit: int, places: _Pl
 
 
 def _drain(raw: urllib3.HTTPResponse) -> None:
-    _now.until = min(_now.end, monotonic() + DRAIN_SECONDS)
+    current.until = min(current.end, monotonic() + DRAIN_SECONDS)
     try:
         _body(raw, DRAIN_BYTES, _Places([]))
-    except (_Stop, *_FOREIGN):
+    except (Stop, *_FOREIGN):
         return  # the headers have decided the outcome, and the connection is closed anyway
 
 
 def _failure(request: Request, error: BaseException) -> Failure:
-    if _now.flight.ended:
+    if current.flight.ended:
         return request.fail("timeout", "the request took longer than its timeout")
     causes = list(_causes(error))
     rows = ((reason, cause) for kind, reason in _REASONS for cause in causes if isinstance(cause, kind))
     reason, found = next(rows, ("connect", causes[-1]))
-    if reason == "connect" and _now.answered:
+    if reason == "connect" and current.answered:
         reason = "cut-short"
     return request.fail(reason, f"{type(found).__name__}: {found}")
 
@@ -348,153 +288,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     for cause in inside:
         if isinstance(cause, BaseException):
             yield from _causes(cause)
-
-
-class _Timed:
-    """A socket whose reads wait no longer than the request has left."""
-
-    def recv_into(self, *args: Any) -> int:
-        self.settimeout(_now.left())  # type: ignore[attr-defined]
-        _now.flight.hold(self.fileno())  # type: ignore[attr-defined]
-        size: int = super().recv_into(*args)  # type: ignore[misc]
-        _now.count(size)
-        return size
-
-
-class _Socket(_Timed, socket.socket):
-    pass
-
-
-class _TLSSocket(_Timed, ssl.SSLSocket):
-    pass
-
-
-class _StrictResponse(http.client.HTTPResponse):
-    """Python's response parser, made strict."""
-
-    def begin(self) -> None:
-        try:
-            super().begin()
-        except http.client.HTTPException as error:
-            if str(error).startswith("got more than"):
-                raise _Stop("too-big", str(error)) from error
-            raise
-        while 102 <= self.status < 200:  # it skips only 100, and takes early hints for the response
-            self.headers = None  # type: ignore[assignment]
-            super().begin()
-        if _now.ended:  # it would accept truncated headers
-            raise _Stop("cut-short", "the connection ended in the headers")
-        if _is_broken(self.headers):
-            raise http.client.HTTPException("a broken header")
-
-    def _get_chunk_left(self) -> int | None:
-        # It would discard whatever is in place of the end of a chunk.
-        if self.chunk_left == 0:
-            if self._safe_read(2) != b"\r\n":  # type: ignore[attr-defined]
-                raise http.client.HTTPException("a chunk without an end")
-            self.chunk_left = None
-        left: int | None = super()._get_chunk_left()  # type: ignore[misc]
-        return left
-
-    def _read_next_chunk_size(self) -> int:
-        # int() would accept "-1", which means "read everything", and "1_0".
-        line = self.fp.readline(1024)
-        match = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\n]*)?\r?\n", line)
-        if not match:
-            self._close_conn()  # type: ignore[attr-defined]
-            raise http.client.IncompleteRead(b"") if not line else http.client.HTTPException("bad chunk size")
-        return int(match[1], 16)
-
-
-def _is_broken(headers: http.client.HTTPMessage) -> bool:
-    """Tell whether some lines are not headers, or two contradict each other."""
-    is_odd = any("\0" in name + value for name, value in headers.items())
-    return bool(headers.defects) or is_odd or len(set(headers.get_all("location", ()))) > 1
-
-
-class _Connects(HTTPConnection):
-    """A connection along the request's route, and only to addresses that its guard allows."""
-
-    response_class = _StrictResponse
-
-    def connect(self) -> None:
-        _now.fresh, _now.counting, _now.until = True, False, _now.connect_by
-        super().connect()
-        _now.counting, _now.until = True, _now.first_by
-
-    def _new_conn(self) -> socket.socket:
-        request = _now.request
-        if request.addresses or request.route:
-            port = request.route[1] if request.route else self.port
-            addresses = request.addresses or (request.route or ("", 0))[:1]
-            found = [where for address in addresses for where in _numeric(address, port)]
-        else:  # the host is an address itself, or this is the way to the operator's proxy
-            found = list(socket.getaddrinfo(self._dns_host.strip("[]"), self.port, type=socket.SOCK_STREAM))
-        allowed = [where for where in found if request.reach == METADATA or reach_of(str(where[4][0])) <= request.reach]
-        if not allowed:
-            raise _Stop("private-address", str(found[0][4][0]))
-        return _connect(allowed)
-
-
-class _Secure(_Connects, HTTPSConnection):
-    pass
-
-
-class _PlainPool(HTTPConnectionPool):
-    ConnectionCls = _Connects
-
-
-class _SecurePool(HTTPSConnectionPool):
-    ConnectionCls = _Secure
-
-
-class _Adapter(HTTPAdapter):
-    """The requests adapter with our connections and one TLS context for all of them."""
-
-    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **kwargs: Any) -> None:
-        self._tls = create_urllib3_context()
-        self._tls.sslsocket_class = _TLSSocket
-        self._tls.load_verify_locations(certificates())
-        super().init_poolmanager(connections, maxsize, block, ssl_context=self._tls, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(proxy, **kwargs)
-        manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
-        return manager
-
-    def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
-        place, _ = super().build_connection_pool_key_attributes(request, verify, cert)
-        return place, {"ssl_context": self._tls}
-
-    def cert_verify(self, *_: Any) -> None:
-        """Do nothing: the context verifies; here the certificates would be loaded again for each request."""
-
-
-def _numeric(address: str, port: int) -> list[Any]:
-    """Return an address as `socket` wants it; no name is looked up."""
-    return list(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-
-
-def _connect(allowed: list[Any]) -> socket.socket:
-    """Connect to the first address that responds; each gets an equal part of the time."""
-    error: OSError = OSError("no address")
-    for tried, (family, kind, protocol, _, address) in enumerate(allowed):
-        try:
-            sock = _Socket(family, kind, protocol)
-        except OSError as failed:
-            if failed.errno in (errno.EMFILE, errno.ENFILE):
-                raise NoDescriptors(f"too many open files to send requests ({failed.strerror})") from failed
-            error = failed
-            continue
-        try:
-            sock.settimeout(_now.left() / (len(allowed) - tried))
-            sock.connect(address)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.settimeout(_now.left())
-            _now.flight.hold(sock.fileno())
-            return sock
-        except OSError as failed:
-            error = failed
-            sock.close()
-    raise _Stop("timeout" if isinstance(error, TimeoutError) else "connect", str(error))

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from crawler.frontier.limits import Domains
+from crawler.frontier.recent import RecentRequests
 from crawler.frontier.task import Task
 from crawler.web import urls
 
 EMPTY, STORED, LOADED = range(3)  # the state of a row: no URLs to take; some, and not in memory; in memory
 NOWHERE, RESTING, READY = range(3)  # where a host in memory is queued
 SOON = 1.0  # seconds: a host that is due within these is waited for before one that has had its share
-SHARE_OF = 1000  # requests: a host's share is its part of the last so many
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
 FORGOTTEN_AT_ONCE = 1000
@@ -441,26 +441,3 @@ class Hosts:
     def _taken_of(self, name: str) -> int:
         """Return how many URLs of a host are taken: their rows look as if they waited."""
         return self.loaded[name].taken if name in self.loaded else 0
-
-
-class RecentRequests:
-    """The last requests of a worker, and each host's part of them, by which `max_share` is measured."""
-
-    def __init__(self, most: int = SHARE_OF) -> None:
-        self._most = most
-        self._hosts: deque[str] = deque()
-        self._counts: Counter[str] = Counter()
-
-    def note(self, host: str) -> None:
-        """Add a request."""
-        self._hosts.append(host)
-        self._counts[host] += 1
-        if len(self._hosts) > self._most:
-            oldest = self._hosts.popleft()
-            self._counts[oldest] -= 1
-            if not self._counts[oldest]:
-                del self._counts[oldest]
-
-    def share(self, host: str) -> float:
-        """Return a host's part of them, from 0 to 1."""
-        return self._counts[host] / len(self._hosts) if host in self._counts else 0.0

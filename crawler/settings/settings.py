@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-import yaml
-
 from crawler import __version__
 from crawler.errors import UsageError, did_you_mean
 from crawler.fetch.request import FetchOptions
@@ -302,6 +300,8 @@ def check_one(name: str, value: Any, where: str) -> Any:
 
 def parse(data: str, where: str) -> dict[str, Any]:
     """Return the checked settings of a YAML text."""
+    import yaml  # here, as below: workers load this module too, but read no YAML
+
     try:
         loaded = yaml.safe_load(data)
     except (yaml.YAMLError, ValueError) as error:
@@ -342,6 +342,8 @@ def pair(given: str, where: str = "--set") -> tuple[str, Any]:
         raise UsageError(f"{where} {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
     if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
         return name.strip(), value
+    import yaml
+
     try:
         return name.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
@@ -350,6 +352,8 @@ def pair(given: str, where: str = "--set") -> tuple[str, Any]:
 
 def render(settings: Settings) -> str:
     """Return the text of crawl.yaml: all settings, so that a later version's defaults do not change this crawl."""
+    import yaml
+
     lines = [
         "# The settings of this crawl, the same for every machine. Running machines reload those marked live within a\n"
         f"# minute; edit the others only while no machine runs.\n# All {len(fields(Settings))} settings are here; "
@@ -372,6 +376,8 @@ def render(settings: Settings) -> str:
 def as_pair(name: str, value: Any) -> str:
     """Return KEY=VALUE as `pair` reads it."""
     if isinstance(value, str | tuple | Mapping):
+        import yaml
+
         plain = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
         flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
         return f"{name}={flow.removesuffix(chr(10)).removesuffix('...').strip()}"

@@ -203,14 +203,15 @@ class Files(ReadFiles):
         """Make the next listing of a folder a fresh one: clients drop their cache of a folder when they change it.
 
         False if the folder does not exist. The name made for this is never opened: when an open file is removed,
-        sshfs without its cache leaves a hidden file behind.
+        sshfs without its cache leaves a hidden file behind. On a disk of this machine every listing is fresh.
         """
         name = self._new_name()
         with self._translated(folder):
             try:
                 with self.directories.opened(folder) as handle:
-                    self._make_name(handle, name)
-                    os.unlink(name, dir_fd=handle)
+                    if not self._disk.is_local():
+                        self._make_name(handle, name)
+                        os.unlink(name, dir_fd=handle)
             except FileNotFoundError:
                 if not self.directories.can_open("README"):
                     raise

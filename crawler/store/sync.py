@@ -48,6 +48,7 @@ class Disk:
         self._handle: int | None = None
         self._closing: Callable[[], object] = lambda: None
         self._at_once: bool | None = None  # not known yet
+        self._local: bool | None = None  # likewise
         self._opening = threading.Lock()
         self.is_unsynced = False  # whether files were written that wait for the next sync
 
@@ -61,6 +62,12 @@ class Disk:
                     self._closing = weakref.finalize(self, _close, self._handle)
                 self._at_once = at_once
             return self._at_once
+
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine, where no listing is out of date."""
+        if self._local is None:
+            self._local = is_local(self._root)
+        return self._local
 
     def sync(self) -> None:
         """Sync everything; after an OSError all that was written since the last good call must be written anew."""
@@ -87,7 +94,7 @@ class Disk:
 
     def close(self) -> None:
         """Hold no descriptor any more, until the next write."""
-        self._handle = self._at_once = None
+        self._handle = self._at_once = self._local = None
         self._closing()
 
 

@@ -182,8 +182,12 @@ class StoreWriter(Store):
             if name not in present:
                 self.files.create(f"shards/{name}@free")
 
-        with ThreadPoolExecutor(MAKERS) as threads:
-            list(threads.map(make_shard, map(shard_name, range(settings.shards))))
+        names = map(shard_name, range(settings.shards))
+        if self.files.has_latency():
+            with ThreadPoolExecutor(MAKERS) as threads:
+                list(threads.map(make_shard, names))
+        else:
+            list(map(make_shard, names))
         if mark:
             self.files.create(mark)
         check()

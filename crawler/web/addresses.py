@@ -39,6 +39,7 @@ def is_public(address: str) -> bool:
     return reach_of(address) == PUBLIC
 
 
+@lru_cache(maxsize=16_384)
 def reach_of(address: str) -> int:
     """Return whether an address is PUBLIC, PRIVATE or one of METADATA; PRIVATE if it is not an address."""
     try:

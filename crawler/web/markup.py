@@ -77,10 +77,12 @@ class Found:
 
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     """Return a page's text, title, normalized links and robots tags; of a file only what its headers say."""
-    text, charset = ("", "") if page.is_file else decode(page.body, page.content_type)
-    found = Found(cut=kinds.is_text(page.kind)) if page.is_file else _found(text, page, wants)
+    kind = page.kind
+    is_file = page.is_file_of(kind)
+    text, charset = ("", "") if is_file else decode(page.body, page.content_type)
+    found = Found(cut=kinds.is_text(kind)) if is_file else _found(text, kind, page.content_type, wants)
     links = _normalized(found.links, page.url if found.base is None else _base(found.base, page.url), wants)
-    if not wants.links_in:  # they are in none of its elements
+    if "link" in page.headers and not wants.links_in:  # they are in none of its elements
         named = other_links.in_headers(page.headers, wants.follow, wants.nofollow)
         links |= _normalized(dict.fromkeys(link for link in named if _matches(link, wants)), page.url, wants)
     return Reading(
@@ -90,13 +92,12 @@ def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
         links=tuple(islice(links, wants.max_links)),
         robots=tuple(sorted(robots.tags([page.headers.get("x-robots-tag", ""), *found.robots], wants.token))),
         capped=found.cut or len(links) > wants.max_links,
-        visible=visible_hash(text, is_markup(page.content_type)) if wants.visible and not page.is_file else "",
+        visible=visible_hash(text, is_markup(page.content_type)) if wants.visible and not is_file else "",
     )
 
 
-def _found(text: str, page: Fetched, wants: Wants) -> Found:
+def _found(text: str, kind: str, content_type: str, wants: Wants) -> Found:
     """Return what a text says, by its type."""
-    kind = page.kind
     if "feed" in wants.follow and kind.endswith("xml") and "html" not in kind:
         feed = feeds.read(text, wants.follow, wants.max_links)
         if feed:
@@ -105,7 +106,7 @@ def _found(text: str, page: Fetched, wants: Wants) -> Found:
     if "json" in wants.follow and "json" in kind:
         named = islice(other_links.in_json(text), MAX_ADDRESSES)
         return Found(dict.fromkeys(link for link in named if _matches(link, wants)))
-    if not is_markup(page.content_type):
+    if not is_markup(content_type):
         return Found()
     part, cut = bounded(text, wants.parser)
     tree = _PARSERS[wants.parser](part, wants.links_in, "img" in wants.follow)
@@ -143,13 +144,14 @@ def _walk(elements: Iterable[Element], wants: Wants) -> Found:
     # Every <meta> is looked at for what it tells robots, also one outside of the elements whose links count.
     follow = frozenset(wants.follow) - ({"refresh"} if wants.links_in else set())
     names = ("robots", wants.token.lower())
+    links, takes_a, takes_all = found.links, "a" in follow, not (wants.nofollow or wants.follow_match)
     for tag, node in elements:
-        if tag == "a" and "a" in follow:  # nearly every element
+        if takes_a and tag == "a":  # nearly every element
             link = node.attr("href")
             if link is None:
                 link = node.attr("xlink:href")  # an SVG <a> may still use the old attribute
         elif tag in ("img", "source"):
-            found.links.update((it, None) for it in _images(tag, node, follow) if _matches(it, wants))
+            links.update((it, None) for it in _images(tag, node, follow) if _matches(it, wants))
             continue
         else:
             link = _address(tag, node, follow)
@@ -157,10 +159,14 @@ def _walk(elements: Iterable[Element], wants: Wants) -> Found:
                 found.base = node.attr("href")
             elif tag == "meta" and (node.attr("name") or "").strip().lower() in names:
                 found.robots.append(node.attr("content") or "")
-        if link is not None and not (wants.nofollow and "nofollow" in _relations(node)) and _matches(link, wants):
+        if link is not None and (takes_all or _is_wanted(link, node, wants)):
             # Most links of a page are repeats, or differ only in fragments: cheaper to remove before normalizing.
-            found.links[link.partition("#")[0] if "#" in link else link] = None
+            links[link.partition("#")[0] if "#" in link else link] = None
     return found
+
+
+def _is_wanted(link: str, node: Attributes, wants: Wants) -> bool:
+    return not (wants.nofollow and "nofollow" in _relations(node)) and _matches(link, wants)
 
 
 def _matches(link: str, wants: Wants) -> bool:

@@ -65,7 +65,11 @@ class Fetched:
     @property
     def is_file(self) -> bool:
         """Whether it is stored byte for byte: it is no text, or too large for one."""
-        return self.saved is not None or not kinds.is_text(self.kind)
+        return self.is_file_of(self.kind)
+
+    def is_file_of(self, kind: str) -> bool:
+        """Whether it is a file, for a caller that has looked at its `kind`."""
+        return self.saved is not None or not kinds.is_text(kind)
 
     @property
     def location(self) -> str | None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from hashlib import sha224
 
 from ada_url import join_url, normalize_url
-from publicsuffixlist import PublicSuffixList
+from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.web.traps import TRAPS as TRAPS
 from crawler.web.traps import trap as trap
@@ -82,7 +82,7 @@ def normalize(url: str, base: str | None = None, tracking: Collection[str] = _TR
 
 def normalize_links(links: Iterable[str], base: str, tracking: frozenset[str] = _TRACKING) -> Iterator[str | None]:
     """Yield what `normalize` returns for each link of a page at `base`; most are plainly written, and only joined."""
-    if normalize(base, tracking=()) != base:
+    if not _is_normalized(base):
         yield from (normalize(link, base, tracking) for link in links)
         return
     folder = base[: base.partition("?")[0].rfind("/") + 1]
@@ -106,6 +106,14 @@ def normalize_links(links: Iterable[str], base: str, tracking: frozenset[str] = 
         if "?" in joined:
             joined = _untracked(joined, tracking)
         yield joined if len(joined) <= MAX_URL else None
+
+
+def _is_normalized(url: str) -> bool:
+    """Tell whether `normalize` returns a URL as it is, with its tracking parameters; most are plainly written."""
+    plain = _PLAIN(url) if len(url) <= MAX_CACHED else None
+    if plain and plain.lastgroup == "site" and _is_site(plain["site"]):
+        return True
+    return normalize(url, tracking=()) == url
 
 
 # Links that the standard leaves as they are, up to joining: no characters to escape, no segments of dots, no scheme but
@@ -276,5 +284,13 @@ def _name_check(tracking: frozenset[str]) -> Callable[[str], bool]:
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    # Lazy: reading the list takes longer than importing everything else.
-    return PublicSuffixList()
+    # Lazy, and encoded here: the library encodes each of its rules, which takes four times as long.
+    with open(PSLFILE, encoding="utf-8") as file:
+        rules = [line.split(" ")[0].strip().lower() for line in file if not line.startswith("//")]
+    encoded = (".".join(map(_in_ascii, rule.split("."))) for rule in rules if not rule.isascii())
+    return PublicSuffixList([*rules, *encoded], accept_encoded_idn=False)
+
+
+def _in_ascii(label: str) -> str:
+    """Return a label of the public suffix list, in which all are normalized, as it is in host names."""
+    return label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")

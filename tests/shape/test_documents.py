@@ -18,9 +18,9 @@ from crawler import Store
 from crawler.commands.main import read
 from crawler.crawl import resources
 from crawler.crawl.machine import CONCURRENCY, FEW_SUSPECTS
-from crawler.crawl.worker import flush, in_flight, upkeep, visit, worker
+from crawler.crawl.worker import flush, in_flight, reader, upkeep, visit, worker
 from crawler.fetch import budget, fetcher, request, resolver
-from crawler.frontier import hosts, table
+from crawler.frontier import hosts, recent, table
 from crawler.settings.settings import Settings
 from crawler.store.store import FOLDERS
 from crawler.web import markup, urls
@@ -183,8 +183,8 @@ MAX_BYTES, GROUP_BYTES = size(flush.MAX_BYTES), size(flush.GROUP_BYTES)
         ("politeness", f"up to {visit.MAX_LANES} at once"),
         ("design", f"up to {hosts.MAX_LOADED:,} of its hosts and the next {table.MAX_CHUNK} tasks of each"),
         ("design", f"| up to {worker.WRITERS} | calls to the store"),
-        ("design", f"pages of more than {size(visit.LARGE_BODY)}"),
-        ("security", f"pages of more than {size(visit.LARGE_BODY)}"),
+        ("design", f"pages of more than {size(reader.LARGE_BODY)}"),
+        ("security", f"pages of more than {size(reader.LARGE_BODY)}"),
         ("design", f"a crash with more than {FEW_SUSPECTS} suspects"),
         ("design", f"everything else: {FILES} at {CONCURRENCY} requests"),
         ("design", f"up to {request.KEPT} kept connections and up to {resources.MAX_OPEN_FOLDERS} kept folders"),
@@ -210,7 +210,7 @@ def test_a_number_in_the_manual_is_that_of_the_code(page: str, sentence: str) ->
 def test_what_the_manual_says_in_words_is_what_the_code_has() -> None:
     assert in_flight.UNANSWERED_SHARE == 2, "politeness.md: at most half of the slots"
     assert (upkeep.FLUSH_INTERVAL, upkeep.IDLE_FLUSH_INTERVAL) == (1, 0.2), "design.md: a second, a fifth of a second"
-    assert (hosts.SHARE_OF, hosts.SOON) == (1000, 1), "politeness.md: the last thousand requests, within a second"
+    assert (recent.SHARE_OF, hosts.SOON) == (1000, 1), "politeness.md: the last thousand requests, within a second"
     assert (resolver.MIN_TTL, resolver.MAX_TTL, resolver.NO_SUCH_NAME_FOR) == (60, 3600, 300), "politeness.md"
 
 

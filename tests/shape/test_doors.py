@@ -22,6 +22,7 @@ OTHERS = {
     "fleet/local_lock.py": "$TMPDIR",
     "store/mountinfo.py": "/proc",
     "fetch/trust.py": "the operator's file of secrets",
+    "web/urls.py": "the public suffix list, a file of its library",
     "commands/compare.py": "files that the user names",
     "commands/main.py": "/dev/null",
     "commands/run.py": "files that the user names",

@@ -11,15 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from crawler.crawl.logs import log
 from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.jars import Jars
+from crawler.crawl.worker.outcome import Outcome, with_new_links
 from crawler.crawl.worker.recent import SOON, RecentRecords
 from crawler.crawl.worker.replacing import Replacing
 from crawler.crawl.worker.schedule import Schedule
@@ -32,7 +32,7 @@ from crawler.store.clock import Clock
 from crawler.store.directories import folder_of
 from crawler.store.jars import folder_of as folder_of_jars
 from crawler.store.mount import Draft, Io, Run
-from crawler.store.records import depth_of, failure_record, links_of, to_json
+from crawler.store.records import depth_of, failure_record, to_json
 from crawler.store.store import Robots, path_of
 from crawler.store.writer import StoreWriter
 from crawler.web import reasons
@@ -47,33 +47,6 @@ MAX_SEED_WARNINGS = 5  # failures of seeds that are logged as warnings before th
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a visit brought: a record, with a body if it is a page, or a failure record.
-
-    Of a revisit it is a record in any case, and `found` says what it is about; `old` is the record before it.
-    """
-
-    task: Task
-    record: dict[str, Any]
-    body: bytes | None = None  # html, or the content of a file
-    failure: str = ""  # its reason
-    saved: Saved | None = None  # in place of the body
-    found: Literal["", "same", "other", "news", "failed"] = ""
-    old: dict[str, Any] | None = None
-    is_due_soon: bool = False  # its next visit
-
-    @property
-    def folder(self) -> str:
-        """The folder that its body is stored in."""
-        return f"{'files' if 'file' in self.record else 'htmls'}/{self.task.host}"
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its body, which nobody has in memory, may be lost: the disk has lost something since it was saved."""
-        return self.saved is not None and not self.saved.place.is_sound
 
 
 class Flush:
@@ -127,7 +100,7 @@ class Flush:
         """5 to 7. Queue a page: its body, the links to hand over, its record; a redirect or a sitemap has no body."""
         self._frontier.hand_over(self._seeds.follow(record, via))
         outcome = Outcome(task, record, body, saved=saved, is_due_soon=self._plan(record))
-        self._frontier.table.note_fetched(task, _weight(outcome) + (saved.size if saved else 0))
+        self._frontier.table.note_fetched(task, outcome.weight + (saved.size if saved else 0))
         self._handle(outcome)
 
     def _handle(self, outcome: Outcome) -> None:
@@ -151,7 +124,7 @@ class Flush:
     ) -> None:
         """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
         if not is_same and failure is None:
-            self._frontier.hand_over(self._seeds.follow(_with_new_links(record, old), via))
+            self._frontier.hand_over(self._seeds.follow(with_new_links(record, old), via))
         is_due_soon = self._plan(record)
         found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
         self._handle(Outcome(task, record, body, saved=saved, found=found, old=old, is_due_soon=is_due_soon))
@@ -169,7 +142,7 @@ class Flush:
         """Queue a failure record: the URL is done, and has no page."""
         record = failure_record(task.name, failure, task.attempt + 1, task.depth, self._clock.time())
         outcome = Outcome(task, record, failure=failure.reason)
-        self._frontier.table.note_fetched(task, _weight(outcome))
+        self._frontier.table.note_fetched(task, outcome.weight)
         self._add(outcome)
         kind = reasons.kind(failure.reason)
         self._log_failure(task, failure, kind, kind)
@@ -195,7 +168,7 @@ class Flush:
 
     def _add(self, outcome: Outcome) -> None:
         self._waiting.append(outcome)
-        self._bytes += _weight(outcome)
+        self._bytes += outcome.weight
 
     def _log_failure(self, task: Task, failure: Failure, event: str, prefix: str, **fields: Any) -> None:
         """Log a failed request: as a warning if it is one of the first seeds and no page was stored yet."""
@@ -305,7 +278,7 @@ class Flush:
     def _put_back(self, group: list[Outcome], retries: int) -> None:
         """Let results wait for the next flush, which writes everything of them anew."""
         self._waiting = group + self._waiting
-        self._bytes += sum(map(_weight, group))
+        self._bytes += sum(it.weight for it in group)
         self._retries += retries
 
     async def _request_again(self, lost: list[Outcome]) -> None:
@@ -458,16 +431,3 @@ class Flush:
         """Sync the records early if their bytes, which are kept until then, are many."""
         if sum(len(draft.data) for draft in self._published) > GROUP_BYTES:
             await self.sync_records()
-
-
-def _weight(outcome: Outcome) -> int:
-    """Return the bytes of a result that count towards the limits."""
-    return len(outcome.body or b"") + sum(map(len, outcome.record.get("links", ())))
-
-
-def _with_new_links(record: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with the links that the one before it did not have: the others were handed over with that."""
-    known = set(links_of(old))
-    if "priorities" in record or not known:
-        return record
-    return {**record, "links": [link for link in links_of(record) if link not in known]}

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from crawler.crawl.logs import log
 from crawler.crawl.resources import check_spare_files
@@ -31,6 +29,7 @@ from crawler.crawl.worker.flush import Flush
 from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.reader import Reader
 from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.errors import DiskFull, NoDescriptors, StoreAway, StoreError
@@ -39,23 +38,19 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import BY_WAY_OF, RETRY, REVISIT, Task, extend, retry_task
-from crawler.settings.settings import LiveSettings, Settings, delay_for
+from crawler.settings.settings import LiveSettings, delay_for
 from crawler.store.clock import Clock
 from crawler.store.records import build_record, mark_of
 from crawler.store.writer import StoreWriter, encode
-from crawler.web import kinds, markup, reasons, sitemap, urls
-from crawler.web.page import PRIORITY, REDIRECTS, Failure, Fetched, Saved
-from crawler.web.robots import Rules, token
+from crawler.web import reasons, urls
+from crawler.web.page import REDIRECTS, Failure, Fetched, Saved, Unreadable
+from crawler.web.robots import Rules
 
-LARGE_BODY = 1 << 20  # bytes: a larger page is read in a thread, one at a time, so that requests go on meanwhile
 LARGE_TEXT = 256 << 10  # characters of a page and its links
 ROOM_INTERVAL = 0.05  # seconds until a large page tries again to be queued for its flush
 LISTING_RETRY = 1.0  # seconds until a host's folder that could not be listed is listed again
 MAX_REDIRECTS = 20  # in a row: as many as browsers follow
 MAX_LANES = 16  # requests at a time to a host without a delay
-
-Args = ParamSpec("Args")
-Result = TypeVar("Result")
 
 
 class Visits:
@@ -79,18 +74,15 @@ class Visits:
         clock: Clock,
         random: Random,
         concurrency: int,
-        note_reading: Callable[[Task | None, bool, int], object] = lambda task, is_large, size: None,
+        reader: Reader,
     ) -> None:
-        """`note_reading` is told which page is worked on, inline or as a large one: it is to blame for a crash."""
         self._store, self._frontier, self._table, self._seeds = store, frontier, frontier.table, seeds
         self._requests, self._robots, self._jars, self._flush = requests, robots_cache, jars, flush
         self._revisits = revisits
         self._pauses, self._counters, self._shards, self._ending = pauses, counters, shards, ending
         self._settings, self._clock, self._random = settings, clock, random
         self._lanes = min(concurrency, MAX_LANES)
-        self._note_reading = note_reading
-        self._read_options = read_options(settings.now)
-        self._large = ThreadPoolExecutor(1, thread_name_prefix="large")
+        self._reader = reader
 
     async def run(self, task: Task, host: Host) -> None:
         """Visit a URL; whatever happens, its host rests afterwards, and the URL is done or waits again."""
@@ -136,7 +128,7 @@ class Visits:
         await self._count_domain(host)
         if task.is_side_task:
             return await self._run_side_task(task, host)
-        if self._seeds.scope.has_patterns and self._noted(task, self._seeds.leave_out, task):
+        if self._seeds.scope.has_patterns and self._reader.noted(task, self._seeds.leave_out, task):
             self._skip(task)
             return self._rest(host, None)
         old = await self._revisits.find(task) if task.kind == REVISIT else None
@@ -293,10 +285,10 @@ class Visits:
         when = self._clock.time()
         try:
             if task.level:
-                found = await self._read(task, response, lambda: self._read_sitemap(task, response))
+                found = await self._reader.sitemap(task, response)
                 return await self._put_page(task, found | {"url": task.subject}, old=old)
-            reading = await self._read(task, response, lambda: markup.read(response, self._read_options))
-        except markup.Unreadable as error:
+            reading = await self._reader.page(task, response)
+        except Unreadable as error:
             return await self._fail(task, Failure(task.url, "unreadable", str(error)))
         if task.depth == 0:
             await self._widen(task.url)
@@ -324,7 +316,7 @@ class Visits:
         """Leave a page for the flush; its links are judged here, so it is noted as a page that is read."""
         if old is not None:
             return await self._revisits.keep(task, old, record, body, via, saved)
-        return self._noted(task, self._flush.put_page, task, record, body, via, saved)
+        return self._reader.noted(task, self._flush.put_page, task, record, body, via, saved)
 
     async def _wait_for_room(self) -> None:
         """Let a large page wait, and with it those that wait for its memory, while much is still to be written."""
@@ -332,37 +324,6 @@ class Visits:
             if self._ending.draining:
                 raise Stopped
             await asyncio.sleep(ROOM_INTERVAL)
-
-    async def _read(self, task: Task, response: Fetched, read: Callable[[], Result]) -> Result:
-        """Call what reads a body: at once, or in a thread if it is very large."""
-        size = len(response.body)
-        if size <= LARGE_BODY:
-            return self._noted(task, read)
-        return await asyncio.get_running_loop().run_in_executor(self._large, self._read_large, task, read, size)
-
-    def _read_large(self, task: Task, read: Callable[[], Result], size: int) -> Result:
-        """Note the page that is read now, not those that wait for their turn in the thread."""
-        self._note_reading(task, True, size)
-        try:
-            return read()
-        finally:
-            self._note_reading(None, True, 0)
-
-    def _noted(self, task: Task, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-        """Make a call that works on strangers' bytes, on the loop: if it crashes or hangs, this page is to blame."""
-        self._note_reading(task, False, 0)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            self._note_reading(None, False, 0)
-
-    def _read_sitemap(self, task: Task, response: Fetched) -> dict[str, Any]:
-        found = sitemap.read(response.body, response.content_type, task.url, self._read_options.tracking)
-        record = build_record(response, None, task.depth, found.links, self._clock.time())
-        priorities = {"priorities": list(found.priorities)} if set(found.priorities) - {PRIORITY} else {}
-        said = [round(found.modified[link]) if link in found.modified else None for link in found.links]
-        lastmods = {"lastmods": said} if found.modified and self._settings.now.recrawl is not None else {}
-        return record | {"capped": found.capped, "sitemap": found.kind} | priorities | lastmods
 
     async def _redirect(self, task: Task, response: Fetched, old: dict[str, Any] | None = None) -> None:
         """Keep a redirect: a page with one link, at the same depth; a seed's target is a seed too."""
@@ -451,18 +412,3 @@ def _without_cookie(task: Task, response: Fetched | Failure) -> Failure:
     """Return why a URL is requested again, for the log."""
     reason = response.reason if isinstance(response, Failure) else f"http-{response.status}"
     return Failure(task.url, reason, "without a cookie that the host gives to others")
-
-
-def read_options(settings: Settings) -> markup.Wants:
-    """Return the settings that concern the reading of a page; images are links where images are kept."""
-    images = ("img",) if kinds.admits_images(settings.content_types) else ()
-    return markup.Wants(
-        parser=settings.parser,
-        follow=(*settings.follow, *images),
-        nofollow=settings.nofollow,
-        tracking=frozenset(settings.removed_parameters),
-        token=token(settings.user_agent),
-        links_in=settings.links_in or "",
-        visible=settings.recrawl is not None,
-        follow_match=settings.follow_match,
-    )

@@ -26,6 +26,7 @@ from crawler.crawl.worker.jars import Jars
 from crawler.crawl.worker.limit import PageLimit
 from crawler.crawl.worker.network import Network, Requests
 from crawler.crawl.worker.pauses import Pauses
+from crawler.crawl.worker.reader import Reader
 from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.schedule import Schedule
@@ -47,6 +48,7 @@ from crawler.store.writer import StoreWriter
 
 if TYPE_CHECKING:
     from crawler.crawl.handler import OnPage
+    from crawler.fetch.fetcher import Fetcher
 
 WRITERS = 8  # files of a flush that are written at the same time to a mount, where each operation has latency
 
@@ -79,28 +81,43 @@ class Worker:
 
         `on_page` takes pages.
         """
-        random = random or Random()
-        live = LiveSettings(settings)
-        self.settings, self.clock, self.scoreboard, self._row = live, clock, scoreboard, row
-        self.seeds = Seeds(store, settings, clock)
+        self.settings, self.clock, self.scoreboard, self._row = LiveSettings(settings), clock, scoreboard, row
+        self._store, self._io, self._run, self._random = store, io, run, random or Random()
+        self._make_ties(settings)
+        self._make_frontier(settings)
+        self._make_flush(settings, on_page, cookies or Cookies())
+        self._make_visits(network, trust or Trust())
+        self._make_upkeep(settings, machine, check_cpu)
+
+    def _make_ties(self, settings: Settings) -> None:
+        """Make what ties it to its machine and to other workers: ending, counters, pauses, limit, shards."""
+        scoreboard, row, clock = self.scoreboard, self._row, self.clock
         self.ending = Ending(scoreboard)
         self.counters = Counters(scoreboard, row, clock)
-        self.pauses = Pauses(store, live, scoreboard, row, self.ending, clock, io)
-        self.shards = Shards(store.files, settings, scoreboard.workers, clock, random, run)
-        self.limit = PageLimit(live, scoreboard, row, clock)
-        batch_files = BatchFiles(store.files, run, clock, random, log.warning)
-        refresh = partial(io, self.seeds.refresh)
-        self.frontier = Frontier(batch_files, settings, clock, io, self.shards.is_sure, refresh)
-        self.schedule = Schedule(live, clock)
+        self.pauses = Pauses(self._store, self.settings, scoreboard, row, self.ending, clock, self._io)
+        self.limit = PageLimit(self.settings, scoreboard, row, clock)
+        self.shards = Shards(self._store.files, settings, scoreboard.workers, clock, self._random, self._run)
+
+    def _make_frontier(self, settings: Settings) -> None:
+        """Make what tells which URLs wait, and when pages are visited again."""
+        self.seeds = Seeds(self._store, settings, self.clock)
+        batch_files = BatchFiles(self._store.files, self._run, self.clock, self._random, log.warning)
+        refresh = partial(self._io, self.seeds.refresh)
+        self.frontier = Frontier(batch_files, settings, self.clock, self._io, self.shards.is_sure, refresh)
+        self.schedule = Schedule(self.settings, self.clock)
+
+    def _make_flush(self, settings: Settings, on_page: OnPage | None, cookies: Cookies) -> None:
+        """Make the way of results to the store."""
+        store, clock, random = self._store, self.clock, self._random
         self.jars = Jars(
             store,
-            cookies or Cookies(),
+            cookies,
             self.frontier,
             self.pauses,
             self.shards,
-            live,
-            scoreboard,
-            row,
+            self.settings,
+            self.scoreboard,
+            self._row,
             clock,
         )
         note = partial(self._note_reading, reader=HANDLER)
@@ -113,20 +130,32 @@ class Worker:
             self.jars,
             self.counters,
             clock,
-            io,
-            run,
+            self._io,
+            self._run,
             self.handling,
             self.archive,
             self.schedule,
         )
         self.revisits = Revisits(store, self.frontier, self.flush, self.schedule, self.pauses, clock)
+
+    def _make_visits(self, network: Network, trust: Trust) -> None:
+        """Make what visits URLs: in flight, requests, robots.txt, the reader, the visits themselves."""
+        store, live, clock = self._store, self.settings, self.clock
         self.in_flight = InFlight(
-            self.frontier, self.flush, self.pauses, self.limit, self.shards, self.ending, scoreboard, row, clock
+            self.frontier,
+            self.flush,
+            self.pauses,
+            self.limit,
+            self.shards,
+            self.ending,
+            self.scoreboard,
+            self._row,
+            clock,
         )
-        address_pace = AddressPace(live, clock)
-        self.requests = Requests(network, self.shards, trust or Trust(), live, address_pace, self.jars, self.archive)
+        self._address_pace = AddressPace(live, clock)
+        self.requests = Requests(network, self.shards, trust, live, self._address_pace, self.jars, self.archive)
         self.robots_cache = RobotsCache(
-            store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, random
+            store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, self._random
         )
         self.visits = Visits(
             store,
@@ -143,13 +172,17 @@ class Worker:
             self.ending,
             live,
             clock,
-            random,
-            scoreboard.concurrency,
-            self._note_reading,
+            self._random,
+            self.scoreboard.concurrency,
+            Reader(live, clock, self._note_reading),
         )
-        self.survey = Survey(self.frontier.table, settings, clock, self.robots_cache.is_pending, address_pace.holds)
+
+    def _make_upkeep(self, settings: Settings, machine: str, check_cpu: Callable[[], None]) -> None:
+        """Make what goes on beside the visits: the upkeep and the heartbeat."""
+        is_pending, holds = self.robots_cache.is_pending, self._address_pace.holds
+        self.survey = Survey(self.frontier.table, settings, self.clock, is_pending, holds)
         self.upkeep = Upkeep(
-            store,
+            self._store,
             self.frontier,
             self.seeds,
             self.shards,
@@ -160,16 +193,16 @@ class Worker:
             self.limit,
             self.survey,
             self.ending,
-            live,
-            scoreboard,
-            row,
+            self.settings,
+            self.scoreboard,
+            self._row,
             machine,
-            clock,
-            io,
+            self.clock,
+            self._io,
             check_cpu,
             self.archive,
         )
-        self.heartbeat = HeartbeatThread(self.upkeep, self.shards, self.ending, clock)
+        self.heartbeat = HeartbeatThread(self.upkeep, self.shards, self.ending, self.clock)
 
     async def run(self) -> None:
         """Work until the end of the crawl, a limit, a stop or an error; then hand everything back."""
@@ -232,21 +265,14 @@ def run_worker(
     on_page: OnPage | None = None,
 ) -> str:
     """Run a worker to its end in this process, and return its outcome."""
-    from crawler.fetch.fetcher import Fetcher
-    from crawler.settings.settings import fetch_options
-
-    concurrency = scoreboard.concurrency
     scoreboard.set_id(row, store.files.me)
-    store.files.directories.max_kept = resources.folders_for(concurrency)
-    kept = resources.connections_for(concurrency)
+    store.files.directories.max_kept = resources.folders_for(scoreboard.concurrency)
     threads = WriterThreads(store.files.has_latency())
 
     async def run() -> Worker:
         keep_ticking(scoreboard, row)
-        # Of a host that gets secrets of the operator's, nothing goes to the store: it may be as good as a password.
-        is_stored = lru_cache(4096)(lambda host: not trust.is_secret(host))
-        cookies = Cookies(trust.own_cookies, store.files.me, is_stored)
-        fetcher = Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept), cookies)
+        cookies = _cookies(store, trust)
+        fetcher = _fetcher(settings, trust, scoreboard.concurrency, cookies)
         worker = Worker(
             store,
             settings,
@@ -273,3 +299,21 @@ def run_worker(
         raise worker.ending.error
     log.debug("worker %s: %s", store.files.me, worker.ending.outcome)
     return worker.ending.outcome or STOPPED
+
+
+def _cookies(store: StoreWriter, trust: Trust) -> Cookies:
+    """Return the cookies of a worker.
+
+    Of a host that gets secrets of the operator's, nothing goes to the store: it may be as good as a password.
+    """
+    is_stored = lru_cache(4096)(lambda host: not trust.is_secret(host))
+    return Cookies(trust.own_cookies, store.files.me, is_stored)
+
+
+def _fetcher(settings: Settings, trust: Trust, concurrency: int, cookies: Cookies) -> Fetcher:
+    """Return what sends the requests of a worker, so many at a time."""
+    from crawler.fetch.fetcher import Fetcher  # here: tests of a worker need no HTTP client
+    from crawler.settings.settings import fetch_options
+
+    kept = resources.connections_for(concurrency)
+    return Fetcher(replace(fetch_options(settings, trust), concurrency=concurrency, kept=kept), cookies)

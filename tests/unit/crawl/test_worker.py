@@ -18,8 +18,8 @@ from lab.loops import run
 from lab.workers import Setup, SimulatedSetup, making, page, small_store
 
 from crawler.crawl.page_budget import PageBudget
+from crawler.crawl.worker import reader as reader_module
 from crawler.crawl.worker import robots_cache as robots_cache_module
-from crawler.crawl.worker import visit as visit_module
 from crawler.crawl.worker.worker import WriterThreads
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
@@ -498,7 +498,7 @@ def test_a_very_large_page_is_read_in_a_thread_while_other_visits_go_on(
             await asyncio.sleep(0.001)  # one of the large pages is being read, the other one waits for that
         return page(url, "<p>x" if url == small else "<p>" + "word " * 100)
 
-    monkeypatch.setattr(visit_module, "LARGE_BODY", 100)
+    monkeypatch.setattr(reader_module, "LARGE_BODY", 100)
     monkeypatch.setattr(markup, "read", note)
     mine = setup(get, robots=False)
     mine.upkeep._poll()

@@ -369,7 +369,7 @@ def test_a_public_address_among_private_ones_is_the_one_used(
         judged.append(address)
         return PUBLIC if address == "127.0.0.1" else PRIVATE
 
-    for module in ("crawler.fetch.fetcher", "crawler.fetch.with_curl", "crawler.fetch.with_requests"):
+    for module in ("crawler.fetch.fetcher", "crawler.fetch.transfer", "crawler.fetch.connections"):
         monkeypatch.setattr(f"{module}.reach_of", only_ipv4)
     answer = make(allow_private=False).get(f"http://localhost:{server.port}/")
     assert page(answer).body == BODY

@@ -19,6 +19,7 @@ import pytest
 
 from crawler.errors import DiskFull, Misshapen, NoDescriptors, StoreAway, StoreError
 from crawler.store import mount as files_module
+from crawler.store import sync
 from crawler.store.mount import Files
 
 ROOT = os.geteuid() == 0
@@ -192,6 +193,18 @@ def test_dot_names_are_hidden_and_a_missing_folder_is_empty(tmp_path: Path) -> N
     assert files(tmp_path).names("nowhere/at/all") == []
     files(tmp_path).freshen("")
     assert everything(tmp_path) == sorted([".nfs0001", ".fuse_hidden1", ".me-12ab", "page"])
+
+
+@pytest.mark.parametrize("kind, made", [("ext4", 0), ("fuse.sshfs", 1)])
+def test_only_where_a_listing_may_be_old_a_name_makes_it_fresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, made: int
+) -> None:
+    names: list[str] = []
+    unlink = os.unlink
+    monkeypatch.setattr(sync, "_kind", lambda root: kind)
+    monkeypatch.setattr(os, "unlink", lambda name, dir_fd: (names.append(name), unlink(name, dir_fd=dir_fd)))
+    assert files(tmp_path).freshen("")
+    assert len(names) == made and everything(tmp_path) == []
 
 
 def test_dropping_and_making_say_whether_something_was_there(tmp_path: Path) -> None:

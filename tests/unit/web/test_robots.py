@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab.marks import Tally, later
 
-from crawler.crawl.worker.visit import read_options
+from crawler.crawl.worker.reader import read_options
 from crawler.settings.settings import Settings
 from crawler.web.robots import MAX_ROBOTS_BYTES, Rules, allows, tags, token
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab.marks import Tally
+from publicsuffixlist import PublicSuffixList
 
 from crawler.frontier.task import shard_of_host
 from crawler.web import urls
@@ -339,3 +340,7 @@ def test_whose_host_it_is() -> None:
     assert urls.zone("one.github.io") == "one.github.io"
     assert urls.zone("192.0.2.1:81") == "192.0.2.1"
     assert urls.zone("co.uk") == "co.uk"
+
+
+def test_the_public_suffix_list_has_all_rules_of_the_library_as_they_are_and_encoded() -> None:
+    assert {rule for rule in urls._suffixes()._publicsuffix if rule} == PublicSuffixList()._publicsuffix
