@@ -56,7 +56,7 @@ class Frontier:
         self.sent = 0  # batches written for others
         self.batches_read = 0  # from inboxes
         self._batch_files, self._clock, self._io = batch_files, clock, io
-        self._is_sure, self._before_reading = is_sure, before_reading
+        self.is_sure, self._before_reading = is_sure, before_reading
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
         self._queue: list[Task] = []
@@ -302,7 +302,7 @@ class Frontier:
         """Remove batches, as long as we cannot have lost their shard: its new owner would rely on them."""
         dropped: list[str] = []
         for name in names:
-            if not self._is_sure():
+            if not self.is_sure():
                 break
             self._batch_files.drop(shard, name)
             dropped.append(name)

@@ -410,9 +410,11 @@ STOPS = [(kind, how) for kind in SMALL_DISKS for how in ("sigterm", "crawler sto
 
 
 @pytest.mark.fleet  # for time
-@pytest.mark.parametrize(("kind", "how"), STOPS)
-def test_a_stop_while_there_is_no_space_ends_the_machine_and_loses_nothing(tmp_path: Path, kind: str, how: str) -> None:
-    small, large, settings, _ = SMALL_DISKS[kind]
+@pytest.mark.parametrize(("shortage", "how"), STOPS)
+def test_a_stop_while_there_is_no_space_ends_the_machine_and_loses_nothing(
+    tmp_path: Path, shortage: str, how: str
+) -> None:
+    small, large, settings, _ = SMALL_DISKS[shortage]
     with small_disk(tmp_path, small) as disk, world(TreeWeb(hosts=3, fanout=4, depth=4), tmp_path) as w:
         w.root = disk / "store"
         process = w.start(*w.web.seeds(), *settings)
@@ -439,7 +441,7 @@ def test_a_store_without_space_for_one_more_url_says_so_with_exit_code_6(tmp_pat
             with suppress(OSError):
                 (disk / f"filler{number}").touch()
         assert "the store's disk is full" in crawler("add", str(w.root), "http://b.example/", code=6)
-        assert "the store's disk is full" in w.run("http://b.example/", code=6)
+        assert "the store's disk is full" in w.run("http://b.example/", *NO_RESERVE, code=6)
 
 
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])

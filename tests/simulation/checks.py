@@ -33,6 +33,8 @@ class Checks:
         self._world, self._disk, self._tree, self._delay, self._shards = world, disk, tree, delay, shards
         self._recrawls = recrawls
         self._visits: dict[str, int] = {}  # URL -> how many visits were ordered
+        self._owned_since: dict[str, float] = {}  # shard -> when its owner took it
+        self._late: set[str] = set()  # host and key of what its former owner was writing when it was suspended
         self._waiting: dict[str, set[str]] = defaultdict(set)  # URL -> paths of the batches that hold it
         self._last: dict[str, tuple[float, bool]] = {}  # host -> when it was requested, and whether by its owner
         self.seeds: set[str] = set()
@@ -51,10 +53,24 @@ class Checks:
     def _watch(self, what: str, path: str, node: Node) -> None:
         if node.mode == FOLDER:
             return
+        if what == "here":
+            self._note_owners(path, node)
         if BATCH.fullmatch(path):
             self._batch(what, path, node)
         elif what == "here" and path.startswith("links/") and KEY.fullmatch(path):
             self._record(path, node)
+
+    def _note_owners(self, path: str, node: Node) -> None:
+        """Note who owns what, and what was written by one who was about to when another took over."""
+        room, _, rest = path.partition("/")
+        if room == "shards":
+            self._owned_since[rest.partition("@")[0]] = self._world.now
+        elif room in ("links", "htmls"):
+            since = self._owned_since.get(self._shard(rest.partition("/")[0]), 0)
+            self._late |= {rest} if node.requested <= since else set()
+
+    def _shard(self, host: str) -> str:
+        return shard_name(shard_of_host(host, self._shards, "domain"))
 
     def _batch(self, what: str, path: str, node: Node) -> None:
         for url in _urls(node.data):
@@ -90,8 +106,7 @@ class Checks:
         """A request is sent."""
         host, now = urls.host(url), self._world.now
         self._world.note(f"request {url}")
-        shard = shard_name(shard_of_host(host, self._shards, "domain"))
-        owns = self._disk.find(f"shards/{shard}@{process.name}") is not None
+        owns = self._disk.find(f"shards/{self._shard(host)}@{process.name}") is not None
         before, owned = self._last.get(host, (-1e9, False))
         if not owns and not self.is_damaged:
             self._fail(f"{url} was requested by {process.name}, which does not own it")
@@ -178,7 +193,8 @@ class Checks:
             if self._recrawls and url in self._tree.links and not waiting[url] > made:
                 self._fail(f"{path} tells of {made} visits, and the next one is not in the frontier")
             html = self._disk.find(path.replace("links/", "htmls/", 1))
-            if html is not None and record.get("sha224") not in (None, hashlib.sha224(html.data).hexdigest()):
+            is_of_it = html is None or record.get("sha224") in (None, hashlib.sha224(html.data).hexdigest())
+            if not is_of_it and path.partition("/")[2] not in self._late:
                 self._fail(f"{path} is the record of another html")
             if self._recrawls and record.get("changes") and not self._disk.find(path.replace("links/", "history/", 1)):
                 self._fail(f"{path} has changed, and no older version is kept")

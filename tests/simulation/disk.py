@@ -15,7 +15,18 @@ FOLDER, FILE = stat.S_IFDIR | 0o777, stat.S_IFREG | 0o666
 class Node:
     """A folder or a file."""
 
-    __slots__ = ("changed", "data", "entries", "inode", "is_synced", "mode", "parent", "replaced", "written")
+    __slots__ = (
+        "changed",
+        "data",
+        "entries",
+        "inode",
+        "is_synced",
+        "mode",
+        "parent",
+        "replaced",
+        "requested",
+        "written",
+    )
 
     def __init__(self, mode: int, inode: int, now: float) -> None:
         self.mode, self.inode = mode, inode
@@ -23,7 +34,7 @@ class Node:
         self.entries: dict[str, Node] = {}
         self.parent: Node | None = None
         self.is_synced = mode == FOLDER
-        self.written = self.changed = now
+        self.written = self.changed = self.requested = now  # requested: when a machine was about to give it its name
         self.replaced: tuple[float, object] = (-1e9, None)  # when its name belonged to another file, and who did it
 
 

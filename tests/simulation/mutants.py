@@ -192,6 +192,14 @@ MUTANTS = (
         ("refresh",),
     ),
     Mutant(
+        "a former owner goes on writing",
+        "4",
+        (Change(Flush, "_check_owner", "if not self._frontier.is_sure():", "if False:"),),
+        "moosefs",
+        200,
+        ("refresh", "freeze"),
+    ),
+    Mutant(
         "a record without the next visit",
         "2",
         (Change(Flush, "put_revisit", "self._plan(record)", "pass"),),

@@ -172,10 +172,10 @@ class System:
     def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         source, target = self._handle(src_dir_fd), self._handle(dst_dir_fd)
         mount = source.mount
-        what = "publish" if old.startswith(".") else "claim"
-        self._call(what, mount, lambda: self._rename(mount, source.node, old, target.node, new), errno.ENOENT)
+        what, now = "publish" if old.startswith(".") else "claim", self._world.now
+        self._call(what, mount, lambda: self._rename(mount, source.node, old, target.node, new, now), errno.ENOENT)
 
-    def _rename(self, mount: Mount, source: Node, old: str, target: Node, new: str) -> None:
+    def _rename(self, mount: Mount, source: Node, old: str, target: Node, new: str, requested: float) -> None:
         self._here(source)
         self._here(target)
         node = source.entries.get(old)
@@ -183,6 +183,7 @@ class System:
             raise error(errno.ENOENT)
         if new in target.entries and target.entries[new] is not node:
             node.replaced = self._world.now, mount
+        node.requested = requested
         self._set(mount, "rename", (source, old, None), (target, new, node))
         self._world.note(f"rename {self._disk.path(target)}/{old} {new}")
 

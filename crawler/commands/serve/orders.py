@@ -91,7 +91,7 @@ class Orders:
         if time.monotonic() >= self._next_try:
             self._next_try = time.monotonic() + TRY_EVERY
             try:
-                open_to_write(self._root).files.freshen("workers")
+                open_to_write(self._root).files.clock("workers")  # writes a file
                 self._read_only = ""
             except StoreError as error:
                 self._read_only = f"this view is read-only: {error}"

@@ -23,7 +23,7 @@ from crawler.crawl.worker.outcome import Outcome, with_new_links
 from crawler.crawl.worker.recent import SOON, RecentRecords
 from crawler.crawl.worker.replacing import Replacing
 from crawler.crawl.worker.schedule import Schedule
-from crawler.errors import StoreError
+from crawler.errors import StoreAway, StoreError
 from crawler.fetch.cookies import Cookie
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
@@ -316,6 +316,7 @@ class Flush:
         """Write exchanges, robots.txt, cookies and bodies, and the records as drafts; note the bytes of each URL."""
 
         def write(it: Outcome) -> None:
+            self._check_owner()
             name = it.task.subject
             if it.found == "news" and it.old is not None:
                 self._replacing.keep(name, it.old)
@@ -342,6 +343,7 @@ class Flush:
         """Give the records their names, and note those that have them: their html must not be written again."""
 
         def publish(written: tuple[Outcome, Draft]) -> None:
+            self._check_owner()
             self._files.publish(written[1])
             published.append(written[0])
             self._published.append(written[1])
@@ -350,6 +352,11 @@ class Flush:
                 self._replacing.note(written[0].old, written[0].record)
 
         self._map(publish, drafts)
+
+    def _check_owner(self) -> None:
+        """Raise an error if others may own our hosts by now: what they fetched since must not be replaced by ours."""
+        if not self._frontier.is_sure():
+            raise StoreAway("no heartbeat was written for so long that others may have taken over; nothing is lost")
 
     def _discard(self, drafts: list[tuple[Outcome, Draft]]) -> None:
         for _, draft in drafts:
@@ -421,6 +428,7 @@ class Flush:
     def _sync_records(self) -> None:
         failed, published, unneeded = self._files.failed_syncs, list(self._published), self._replacing.unneeded
         if failed != self._failed_syncs:
+            self._check_owner()
             self._map(lambda draft: self._files.put(draft.name, draft.data), published)
         self._files.sync({folder_of(draft.name) for draft in published}, self._run)
         del self._published[: len(published)]
