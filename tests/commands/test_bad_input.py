@@ -311,6 +311,7 @@ def test_private_hosts_are_refused_unless_the_user_named_them(tmp_path: Path) ->
         assert w.records("errs")[0]["reason"] in ("private-address", "dns")
 
 
+@pytest.mark.fleet  # for time
 def test_names_and_lines_that_are_not_ours_are_passed_over(tmp_path: Path) -> None:
     with world(Links({"/": ["/a"], "/a": []}), tmp_path) as w:
         short = ("-s", "dead_after=3s")  # one of the names is a worker's, who never comes

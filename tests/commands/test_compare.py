@@ -32,6 +32,7 @@ def compare(site: World, *args: str, code: int = 0) -> str:
     return crawler("compare", *flags, *args, code=code)
 
 
+@pytest.mark.fleet  # for time
 def test_each_way_requests_the_same_urls_politely_and_leaves_nothing_behind(site: World) -> None:
     file = site.folder / "urls.txt"
     file.write_text("".join(f"http://{page}\n" for page in PAGES))

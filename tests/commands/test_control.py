@@ -260,6 +260,7 @@ def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> 
         assert requested_twice(w.log) == {}
 
 
+@pytest.mark.fleet  # for time
 def test_added_urls_are_requested_in_the_order_of_their_priorities_also_after_a_rehydration(tmp_path: Path) -> None:
     web = Links({"/": [], "/low": [], "/usual": [], "/high": []})
     with world(web, tmp_path) as w:
@@ -327,6 +328,7 @@ def test_a_folder_that_is_no_store_is_named(tmp_path: Path) -> None:
     assert "crawler add STORE https://" in crawler("add", "https://example.org/", code=2)
 
 
+@pytest.mark.fleet  # for time
 def test_a_machine_that_hangs_is_silent_and_obeys_when_it_wakes_up(tmp_path: Path) -> None:
     with world(WEB, tmp_path) as w, machines(w, 1, "-s", "dead_after=6") as (process,):
         pids = [process.pid, *workers_of(process)]
@@ -347,6 +349,7 @@ def test_a_machine_that_hangs_is_silent_and_obeys_when_it_wakes_up(tmp_path: Pat
         assert words(w) == set()
 
 
+@pytest.mark.fleet  # for time
 def test_status_for_scripts_has_machines_workers_rate_and_pause(tmp_path: Path) -> None:
     with world(WEB, tmp_path) as w, machines(w, 2) as running:
         wait_for(lambda: any(worker["rate"] for worker in look(w).workers), LONG)

@@ -218,6 +218,7 @@ def test_a_page_that_is_done_was_handled_whatever_is_killed(site: World) -> None
     assert len(calls) - len(set(calls)) <= MAX_HANDLED, "only what was in flight is handled again"
 
 
+@pytest.mark.fleet  # for time
 def test_a_slow_function_stops_neither_heartbeats_nor_requests(site: World) -> None:
     process = start(site, written(site, "time.sleep(6 if page.url.endswith('/3') else 0)", workers=1, dead_after=4))
     out, err = end(process)

@@ -166,6 +166,7 @@ def get(url: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.fleet  # for time
 def test_a_run_whose_mount_dies_pauses_and_loses_nothing(tmp_path: Path, mounted: BindMount) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.1), tmp_path) as w:
         w.root = mounted.point / "store"

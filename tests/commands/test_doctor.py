@@ -147,6 +147,7 @@ def test_one_that_waits_in_vain_says_so(tmp_path: Path) -> None:
 # ---- nothing is harmed
 
 
+@pytest.mark.fleet  # for time
 def test_a_running_crawl_is_not_disturbed(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.1), tmp_path) as w:
         process = w.start(*w.web.seeds())

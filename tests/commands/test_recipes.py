@@ -96,6 +96,7 @@ def test_the_tables_of_500_shares_of_a_csv_column_in_three_ways(tmp_path: Path) 
         assert sorted(row["ticker"] for row in csv.DictReader(file)) == sorted(2 * TICKERS)
 
 
+@pytest.mark.fleet  # for time
 def test_a_script_with_a_function_for_each_page_makes_a_data_frame(tmp_path: Path) -> None:
     (script,) = re.findall(r"```python\n(import json.*?)```", MANUAL, re.DOTALL)
     (shown,) = re.findall(r"print\(frame\[\[.*?```\n\n```\n(.*?)```", MANUAL, re.DOTALL)
@@ -247,6 +248,7 @@ def test_the_manual_shows_what_try_shows(store: Path, tmp_path: Path) -> None:
     assert said in MANUAL
 
 
+@pytest.mark.fleet  # for time
 def test_a_news_site_is_kept_up_with_as_the_manual_says(tmp_path: Path) -> None:
     """The command of the recipe, with a list that gets a new article; then the feed."""
     (line,) = (it for it in MANUAL.splitlines() if it.startswith("crawler run crawl https://news.example/latest/"))

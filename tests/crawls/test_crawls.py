@@ -207,6 +207,7 @@ def test_bfs_goes_wide_before_it_goes_deep(tmp_path: Path) -> None:
     assert order_of(tmp_path / "bfs", "bfs", 0.8) == ["/", "/a", "/b", "/a1", "/b1", "/a2", "/b2"]
 
 
+@pytest.mark.fleet  # for time
 def test_dfs_goes_deep_before_it_goes_wide(tmp_path: Path) -> None:
     # With a delay longer than a flush, each page's links are known before the next is requested; how long that takes
     # depends on the machine.
@@ -236,6 +237,7 @@ def test_a_frontier_that_is_thrown_away_comes_back_from_the_links(tmp_path: Path
         assert requested_twice(w.log) == {}
 
 
+@pytest.mark.fleet  # for time
 def test_pages_links_and_errors_alone_are_enough_to_resume_elsewhere(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=4, fanout=3, depth=4, delay=0.15), tmp_path) as w:
         stop_half_way(w)

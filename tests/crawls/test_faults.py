@@ -271,6 +271,7 @@ def stands_still(w: World) -> bool:
     return len(w.log) == requests
 
 
+@pytest.mark.fleet  # for time
 def test_a_mount_that_goes_away_is_waited_for_and_costs_no_page(tmp_path: Path, mount: tuple[Path, Path]) -> None:
     real, mounted = mount
     with world(TreeWeb(hosts=3, fanout=3, depth=4, delay=0.15), tmp_path) as w:
@@ -444,6 +445,7 @@ def test_a_store_without_space_for_one_more_url_says_so_with_exit_code_6(tmp_pat
         assert "the store's disk is full" in w.run("http://b.example/", *NO_RESERVE, code=6)
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("fetcher", ["curl", *later("requests")])
 def test_a_worker_that_can_open_no_files_costs_no_page_and_resumes_when_it_can(tmp_path: Path, fetcher: str) -> None:
     with world(TreeWeb(hosts=8, fanout=4, depth=4, delay=0.05), tmp_path) as w:
@@ -459,6 +461,7 @@ def test_a_worker_that_can_open_no_files_costs_no_page_and_resumes_when_it_can(t
         assert w.differences() == []
 
 
+@pytest.mark.fleet  # for time
 def test_a_limit_of_files_that_is_just_too_low_costs_no_page(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=30, fanout=4, depth=2), tmp_path) as w:
         process = w.start(*w.web.seeds(), "-s", "retries=0")

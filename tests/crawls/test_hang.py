@@ -93,6 +93,7 @@ def test_machines_do_not_hang_one_after_the_other(tmp_path: Path, hangs: Path) -
         assert len(w.urls()) == 11
 
 
+@pytest.mark.fleet  # for time
 def test_a_worker_that_is_suspended_is_replaced_and_no_page_is_lost(tmp_path: Path) -> None:
     with world(site("fine"), tmp_path) as w:
         machine = w.start(*w.web.seeds(), *SOON, "-w", "0.3")
@@ -106,6 +107,7 @@ def test_a_worker_that_is_suspended_is_replaced_and_no_page_is_lost(tmp_path: Pa
         assert len(w.urls()) == 12
 
 
+@pytest.mark.fleet  # for time
 def test_a_machine_that_was_suspended_as_a_whole_kills_none_of_its_workers(tmp_path: Path) -> None:
     with world(site("fine"), tmp_path) as w:
         machine = w.start(*w.web.seeds(), *SOON, "-w", "0.3")

@@ -118,6 +118,7 @@ def test_a_robots_txt_that_moves_for_ever_says_no_more_than_none(tmp_path: Path)
         assert w.urls() == {"http://a.example/", "http://a.example/closed"}
 
 
+@pytest.mark.fleet  # for time
 def test_a_robots_txt_on_another_host_is_requested_at_that_hosts_own_pace(tmp_path: Path) -> None:
     hosts = [f"h{number}.example" for number in range(8)]
     web = Answers({"a.example/": links("http://b.example/", *(f"http://{host}/" for host in hosts))})
@@ -148,6 +149,7 @@ def test_a_host_that_was_requested_only_for_the_rules_of_others_has_a_past(tmp_p
         )
 
 
+@pytest.mark.fleet  # for time
 def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path) -> None:
     web = Answers({"a.example/": links("http://b.example/"), "b.example/robots.txt": moved("http://c.example/r")})
     web.answers |= {"c.example/r": WebReply(500)}
@@ -157,6 +159,7 @@ def test_a_host_whose_robots_txt_is_on_a_dead_host_is_left_alone(tmp_path: Path)
         assert w.refusals() == {"http://b.example/": "http-503"}
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("order", ["bfs", "dfs"])
 def test_hosts_that_send_each_other_for_their_robots_txt_do_not_wait_for_each_other(tmp_path: Path, order: str) -> None:
     web = Answers({"a.example/": "", "b.example/": "", "c.example/": links("/closed")})
@@ -182,6 +185,7 @@ def test_a_host_that_has_all_its_pages_is_still_requested_for_the_robots_txt_of_
         assert w.urls() == {"http://a.example/", "http://b.example/"}
 
 
+@pytest.mark.fleet  # for time
 def test_an_old_copy_is_better_than_none_where_robots_txt_is_on_a_dead_host_too(tmp_path: Path) -> None:
     web = Answers({"a.example/": links("/closed"), "a.example/robots.txt": moved("http://b.example/r")})
     web.answers |= {"b.example/r": WebReply(500)}
@@ -491,6 +495,7 @@ def test_delays_by_host_do_not_go_with_hosts_that_are_split(tmp_path: Path) -> N
     assert "spread: domain" in (tmp_path / "t" / "crawl.yaml").read_text()
 
 
+@pytest.mark.fleet  # for time
 def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path: Path) -> None:
     sick = [f"http://sick.example/{number}" for number in range(3)]
     well = [f"http://well.example/{number}" for number in range(30)]

@@ -23,6 +23,7 @@ turbohtml.parse = crash
 """
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("how", ["segfault", "abort"])
 def test_a_page_that_crashes_the_parser_costs_two_workers_and_itself(

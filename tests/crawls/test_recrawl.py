@@ -148,6 +148,7 @@ def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web
     assert len(dues) == 6 and max(dues) <= 10 * 86400 and max(dues) - min(dues) > 86400, "spread over the interval"
 
 
+@pytest.mark.fleet  # for time
 def test_a_store_from_before_goes_on_with_visits_over_the_interval(web: Pages, tmp_path: Path) -> None:
     root = tmp_path / "store"
     crawl(web, root, f"{SITE}/", code=OVER)
@@ -180,6 +181,7 @@ def test_a_lost_frontier_is_derived_from_the_records(web: Pages, tmp_path: Path)
     assert len(waiting(root)) == 6, "each page once"
 
 
+@pytest.mark.fleet  # for time
 def test_check_knows_older_versions_and_a_visit_that_was_killed_in_the_middle(web: Pages, tmp_path: Path) -> None:
     root = tmp_path / "store"
     crawl(web, root, f"{SITE}/", "--recrawl", "7d", "-s", "history=2")

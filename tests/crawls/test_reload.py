@@ -140,6 +140,7 @@ def test_what_is_allowed_again_comes_back_into_a_running_crawl(tmp_path: Path) -
         assert w.urls() == set(w.web.pages)
 
 
+@pytest.mark.fleet  # for time
 def test_what_cannot_change_is_named_and_a_wrong_edit_is_ignored_until_it_is_right(tmp_path: Path) -> None:
     with world(parts("x", pages=100), tmp_path) as w, machines(w, 1, "-j", "2", "-w", "0.2") as (process,):
         path = w.root / "crawl.yaml"

@@ -94,6 +94,7 @@ def test_who_is_named_by_https_gets_no_secret_by_http(tmp_path: Path) -> None:
     assert ("a.example", True) not in requested
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("fetcher", FETCHERS)
 @pytest.mark.parametrize("works", [True, False])
 def test_a_proxys_password_is_given_to_the_proxy_and_to_nobody_else(tmp_path: Path, fetcher: str, works: bool) -> None:

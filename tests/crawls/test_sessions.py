@@ -90,6 +90,7 @@ def test_pages_that_were_requested_before_anybody_had_a_session_are_requested_ag
     assert refused and len(refused) == len(set(refused)), "each once at most"
 
 
+@pytest.mark.fleet  # for time
 def test_a_bad_jar_is_passed_over_with_a_warning_and_check_finds_it(
     tmp_path: Path, site: Callable[..., SessionSite]
 ) -> None:

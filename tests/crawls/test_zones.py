@@ -70,6 +70,7 @@ def test_an_address_with_thousands_of_names_gets_no_more_than_its_rate(
         assert seconds(zone[: 4 * RATE]) >= 2, "it took them a tenth of a second before"
 
 
+@pytest.mark.fleet  # for time
 def test_what_waits_for_its_address_has_no_slot_and_keeps_nobody_waiting(tmp_path: Path) -> None:
     class Both(FlatWeb):
         def reply(self, host: str, path: str) -> WebReply:
@@ -161,6 +162,7 @@ def test_a_host_stores_no_more_than_its_bytes_however_well_they_are_compressed(t
         crawler("check", str(w.root))
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("limit, rule", [("8", "max_per_domain"), ("300K", "max_bytes_per_domain")])
 def test_a_domain_stores_no_more_than_its_limit_over_all_its_hosts_in_all_runs(
     tmp_path: Path, limit: str, rule: str

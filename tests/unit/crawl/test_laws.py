@@ -155,6 +155,7 @@ def test_weeks_on_two_machines_with_kills_bring_what_the_server_knows(
     }, "nothing else is told"
 
 
+@pytest.mark.fleet  # for time
 def test_the_adaptive_rule_keeps_these_sites_fresher_with_as_many_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +174,7 @@ def test_the_adaptive_rule_keeps_these_sites_fresher_with_as_many_requests(
     assert adaptive > fixed
 
 
+@pytest.mark.fleet  # for time
 def test_what_workers_remember_of_their_records_survives_kills_and_takeovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -963,6 +963,7 @@ def test_a_batch_that_tells_of_a_nearer_page_stays_until_its_links_are_handed_ov
 # ---- size
 
 
+@pytest.mark.fleet  # for time
 def test_the_memory_of_a_worker_does_not_grow_with_what_waits() -> None:
     done = subprocess.run([sys.executable, "-c", MANY_URLS], capture_output=True, text=True, check=True)
     waiting, half, peak = map(int, done.stdout.split())

@@ -163,7 +163,7 @@ class Crew(RuleBasedStateMachine):
             files_of(dead).asleep = True
             for shard in dead.owned:
                 tidy(dead, shard, 1)
-            dead._is_sure = lambda: False  # it may wake in the middle of removing, but asks before it removes more
+            dead.is_sure = lambda: False  # it may wake in the middle of removing, but asks before it removes more
             self.marked_dead.append(dead)
         shards = sorted(dead.owned)
         self.crew.append(self.recruit())
@@ -265,7 +265,7 @@ def test_an_owner_that_cannot_be_sure_removes_nothing_that_its_heir_counts_on(ro
     for shard in range(SHARDS):
         new.tidy(shard)
     assert {path.name.partition("-")[0] for path in root.glob("frontier/*/*-*")} == {"new"}
-    old._is_sure = lambda: False  # it was too slow, and does not know yet that it was buried
+    old.is_sure = lambda: False  # it was too slow, and does not know yet that it was buried
     old.read_inboxes(range(SHARDS), fresh=True)
     for shard in range(SHARDS):
         old.tidy(shard)

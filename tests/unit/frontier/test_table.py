@@ -655,6 +655,7 @@ print(loaded, peak())
 """
 
 
+@pytest.mark.fleet  # for time
 def test_of_many_hosts_a_bounded_number_is_in_memory_and_each_has_its_turn() -> None:
     done = subprocess.run([sys.executable, "-c", MANY_HOSTS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -57,6 +57,7 @@ def test_a_range_without_sense_is_named(pattern: str, why: str) -> None:
         ranges.expand(pattern)
 
 
+@pytest.mark.fleet  # for time
 def test_millions_of_urls_are_made_one_at_a_time() -> None:
     urls = ranges.expand("http://x/[0-9999999]")
     assert list(islice(urls, 2)) == ["http://x/0", "http://x/1"]
