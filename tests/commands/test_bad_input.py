@@ -74,6 +74,7 @@ def test_a_forgotten_store_is_a_question_of_usage() -> None:
     assert "crawler run STORE https://example.org" in complaint("run", "https://example.org/", code=USAGE)
 
 
+@pytest.mark.fleet  # for time
 def test_a_demo_removes_nothing_but_an_earlier_demo(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README").write_text("precious")

@@ -174,6 +174,7 @@ def test_a_machine_elsewhere_that_shows_no_pulse_is_not_waited_for_longer_than_a
     assert (resting / "workers" / "00000001.stop").exists(), "if it was only slow, it stops when it starts"
 
 
+@pytest.mark.fleet  # for time
 def test_a_paused_crawl_asks_nobody_keeps_its_pulse_and_goes_on_when_told(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=12, fanout=3, depth=4), tmp_path) as w, machines(w, 1, "-w", "1") as running:
         w.until(6)
@@ -245,6 +246,7 @@ def test_urls_added_to_a_running_crawl_are_asked_by_it_and_widen_its_scope(tmp_p
         assert requested_twice(w.log) == {}
 
 
+@pytest.mark.fleet  # for time
 def test_urls_added_to_a_resting_crawl_wait_for_the_next_run(tmp_path: Path) -> None:
     web = Links({"/": [], "/later": ["/found"], "/found": []})
     with world(web, tmp_path) as w:

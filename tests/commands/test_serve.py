@@ -792,6 +792,7 @@ def test_what_means_harm_is_shown_as_text(browser: Browser, served: Served, outs
     browser.complaints()  # the frame's own: what its page wanted and did not get
 
 
+@pytest.mark.fleet  # for time
 def test_all_can_be_reached_by_keyboard(browser: Browser, served: Served) -> None:
     from selenium.webdriver.common.keys import Keys
 

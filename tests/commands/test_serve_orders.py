@@ -303,6 +303,7 @@ def test_a_page_of_another_origin_cannot_give_an_order_though_its_browser_has_th
         other.shutdown()
 
 
+@pytest.mark.fleet  # for time
 def test_at_a_socket_an_order_needs_the_second_token_too(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "view.sock"
     command = [*COMMAND, "serve", str(root), "--socket", str(path)]

@@ -436,6 +436,7 @@ def test_on_a_narrow_screen_nothing_is_cut_off_and_every_row_can_be_read(
     browser.size(1280, 1000)
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("scheme", ["dark", *later("light")])
 def test_all_text_can_be_read_and_all_that_can_be_pressed_has_a_name(
     browser: Browser, served: Served, scheme: str

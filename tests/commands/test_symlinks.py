@@ -65,6 +65,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.fleet  # for time
 @pytest.mark.parametrize("link", [f"htmls/{PLACE}", f"links/{PLACE}", "htmls/host-000.example", "htmls", "links"])
 @pytest.mark.parametrize("reader", READERS)
 def test_no_reader_follows_a_link_out_of_the_store(made: Path, tmp_path: Path, reader: str, link: str) -> None:

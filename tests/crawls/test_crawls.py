@@ -250,6 +250,7 @@ def test_pages_links_and_errors_alone_are_enough_to_resume_elsewhere(tmp_path: P
         assert requested_twice(w.log) == {}
 
 
+@pytest.mark.fleet  # for time
 def test_rehydrate_brings_what_a_wider_setting_now_lets_in(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=2, fanout=3, depth=4), tmp_path) as w:
         w.crawl("--depth", "2")
@@ -265,6 +266,7 @@ def states(w: World) -> list[str]:
     return [worker["state"] for worker in status(Store(w.root))["workers"]]
 
 
+@pytest.mark.fleet  # for time
 def test_status_tells_pages_failures_waiting_workers_and_busiest_hosts(tmp_path: Path) -> None:
     with world(DemoWeb(hosts=20, pages=150, seed=2), tmp_path) as w:
         process = w.start(*w.web.seeds(), "-w", "0.5")

@@ -175,6 +175,7 @@ def test_a_machine_whose_own_disk_is_full_says_so_and_blames_no_page(
     assert {str(record["url"]) for record in Store(root).records()} >= SmallWeb.records
 
 
+@pytest.mark.fleet  # for time
 def test_a_rehydration_without_space_in_the_temporary_folder_says_so(crawled: Path, small_disk: Path) -> None:
     record = next(crawled.glob("links/*/[!.]*"))
     links = [f"http://many.example/{number:0900d}" for number in range(30_000)]

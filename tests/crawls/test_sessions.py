@@ -116,6 +116,7 @@ def test_a_bad_jar_is_passed_over_with_a_warning_and_check_finds_it(
     crawler("check", str(store))
 
 
+@pytest.mark.fleet  # for time
 def test_a_store_without_the_folder_gets_it(tmp_path: Path, site: Callable[..., SessionSite]) -> None:
     server, store = site(hubs=2, leaves=0), tmp_path / "store"
     end(start(store, server, *ONE_WORKER))

@@ -133,6 +133,7 @@ def test_a_secrets_file_gives_each_host_its_own_headers_without_the_seeds_named_
     assert told(server) == {"a.example": False, "b.example": True, "c.example": False}, "c.example only by https"
 
 
+@pytest.mark.fleet  # for time
 def test_private_hosts_are_allowed_by_the_machine_that_names_them(tmp_path: Path) -> None:
     server, root = Same(), tmp_path / "store"
     seed = f"http://127.0.0.1:{server.port}/"

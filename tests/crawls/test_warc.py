@@ -169,7 +169,7 @@ def test_a_segment_is_closed_at_its_size_and_another_begun(tmp_path: Path) -> No
         w.crawl("-s", "warc=true", "-s", "warc_size=20K", "-s", "durable=false")
         assert not w.differences()
         found = segments(w.root)
-        assert len(found) > 4
+        assert len(found) > 2
         assert {path.name.replace(".warc.gz", ".cdxj") for path in found} == {
             path.name for path in (w.root / "warcs").glob("*.cdxj")
         }

@@ -126,6 +126,7 @@ def test_a_domain_has_a_number_of_hosts_and_those_beyond_are_skipped_counted_and
         crawler("check", str(w.root))
 
 
+@pytest.mark.fleet  # for time
 def test_the_hosts_of_a_domain_are_known_again_after_a_restart(tmp_path: Path) -> None:
     with world(Zone(10), tmp_path) as w:
         w.crawl("-s", "max_hosts_per_domain=4")
