@@ -19,6 +19,8 @@ FOUND: list[tuple[int, str, tuple[str, ...]]] = [
         ("faults", "power_cut"),
     ),  # a record that the disk had lost counted as put again
     (52, "nfs3", ("freeze_before",)),  # an heir did not rewrite the batches that it had handed over itself
+    (50874, "moosefs", ()),  # a former owner put the record of an older version beside the html of a newer one
+    (50932, "nfs3", ()),  # the same
 ]
 
 
