@@ -12,7 +12,6 @@
    -DONE_LOOK  the end from one look    -DSTALE  a listing may miss what is new    -DNOT_ALL  not all inboxes were read
    -DEAGER  tidying removes batches whose URLs are only known in memory    -DUNOWNED  the end although a shard has no owner
    -DOURS_IS_SAFE  an heir does not rewrite what it had handed over to the dead worker itself
-   -DOLD_POLL  inboxes that were read before the first look count
    To see that the end can be reached at all:  -DNEVER_OVER */
 #define W 2
 #ifndef U
@@ -188,9 +187,6 @@ proctype worker(byte me) {
          thorough = 1;
 #endif
          began[me] = since[me]; began[W + me] = since[W + me];
-#ifdef OLD_POLL
-         began[me] = 1; began[W + me] = 1;
-#endif
          beats = 1; s = 0 }
        do
        :: d_step { s < 2 && !asleep[me] ->

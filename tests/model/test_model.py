@@ -66,7 +66,6 @@ def test_nor_does_any_in_a_larger_fleet(tmp_path: Path, size: list[str]) -> None
         "EAGER",
         "UNOWNED",
         "OURS_IS_SAFE",
-        "OLD_POLL",
         "NEVER_OVER",
     ],
 )

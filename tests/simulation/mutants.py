@@ -80,7 +80,7 @@ MUTANTS = (
         (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
         "local",
         100,
-        CUT,
+        ("power_cut", "power_cut_before"),
     ),
     Mutant(
         "what is retried leaves the frontier",
@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         "a page is replaced before its older version is kept",
         "1",
-        (Change(Flush, "_write", "history.keep(self._store, name, it.old)", "pass"),),
+        (Change(Flush, "_write", "self._replacing.keep(name, it.old)", "pass"),),
         None,
         20,
         ("refresh",),
@@ -203,7 +203,7 @@ MUTANTS = (
     Mutant(
         "a record without the next visit",
         "2",
-        (Change(Flush, "put_revisit", "self._plan(record)", "pass"),),
+        (Change(Flush, "put_revisit", "self._plan(record)", "False"),),
         None,
         20,
         ("refresh",),
