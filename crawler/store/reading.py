@@ -128,18 +128,17 @@ class ReadFiles:
 
     def shapes(self, folder: str) -> dict[str, str]:
         """List a folder with its temporary names, each with its type: FOLDER, LINK or, for all else, FILE."""
-        absent = suppress(FileNotFoundError, NotADirectoryError)
-        with (
-            self._translated(folder),
-            absent,
-            self.directories.listed(folder) as handle,
-            os.scandir(handle) as found,
-        ):
-            return {entry.name: _shape(entry) for entry in found}
-        return {}
+        with self._translated(folder):
+            return {entry.name: _shape(entry) for entry in self._entries(folder)}
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
         """List a folder as `names` does, with the size of each file; files that disappear meanwhile are left out."""
+        for entry in self._entries(folder):
+            if not entry.name.startswith("."):
+                with self._translated(folder), suppress(FileNotFoundError):
+                    yield entry.name, entry.stat(follow_symlinks=False).st_size
+
+    def _entries(self, folder: str) -> Iterator[os.DirEntry[str]]:
         absent = suppress(FileNotFoundError, NotADirectoryError)
         with (
             self._translated(folder),
@@ -147,10 +146,7 @@ class ReadFiles:
             self.directories.listed(folder) as handle,
             os.scandir(handle) as found,
         ):
-            for entry in found:
-                if not entry.name.startswith("."):
-                    with suppress(FileNotFoundError):
-                        yield entry.name, entry.stat(follow_symlinks=False).st_size
+            yield from found
 
     def written(self, name: str) -> float | None:
         """Return when a file was written, by the same clock as `clock`; None if it does not exist."""

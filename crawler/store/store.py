@@ -17,10 +17,10 @@ from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageErro
 from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store.kept import RESTORE, parse_stored
-from crawler.store.looking import Patience
 from crawler.store.mount import Files
 from crawler.store.reading import FILE
 from crawler.store.records import from_utc, html_hash, links_of
+from crawler.store.reread import Reread
 from crawler.web import urls
 from crawler.web.text import masked
 
@@ -113,7 +113,7 @@ class Store:
     def __init__(self, root: str | Path, files: Files | None = None) -> None:
         self.root = Path(root)
         self.files = files or Files(self.root)
-        self._patience = Patience()
+        self._reread = Reread()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.root)!r})"
@@ -190,7 +190,7 @@ class Store:
         """
         data = self.text_bytes(url)
         if (data is None or record) and not _is_right((data, record or self.record(url))):
-            data, _ = self._patience.look(lambda: (self.text_bytes(url), self.record(url)), _is_right)
+            data, _ = self._reread(lambda: (self.text_bytes(url), self.record(url)), _is_right)
         return None if data is None else data.decode("utf-8", "replace")
 
     def text_bytes(self, url: str) -> bytes | None:
@@ -381,11 +381,11 @@ class Store:
 
     def _listed_json(self, name: str) -> dict[str, Any] | None:
         """Return what `_json` does for a name that was listed: it is there, or was until just now."""
-        return self._patience.look(lambda: _parsed(self._get(name)), lambda found: found is not None)
+        return self._reread(lambda: _parsed(self._get(name)), lambda found: found is not None)
 
     def _json(self, name: str) -> dict[str, Any] | None:
         """Return the JSON object in a file, or None; a part of one may be replaced just now."""
-        data = self._patience.look(lambda: self._get(name), lambda data: data is None or _parsed(data) is not None)
+        data = self._reread(lambda: self._get(name), lambda data: data is None or _parsed(data) is not None)
         return _parsed(data)
 
     def _get(self, name: str) -> bytes | None:

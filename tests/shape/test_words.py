@@ -71,6 +71,17 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+# In names of our own, which are written in pieces: `_patience`, `MAX_PULSES`.
+PIECES = re.compile(r"(?i)pulse|patience|patient|(?<!tran)slate|roster|crew|armour|errand|mourn|buri|bury")
+
+
+@pytest.mark.parametrize("path", CODE, ids=named)
+def test_no_old_word_is_part_of_a_name(path: Path) -> None:
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+    names = {str(getattr(node, field, "")) for node in nodes for field in ("name", "id", "attr", "arg")} | {path.stem}
+    assert not sorted(filter(PIECES.search, names))
+
+
 def test_no_setting_or_key_has_an_old_name() -> None:
     assert {"pulse", "patience", "limit", "types", "first_byte", "threads"}.isdisjoint(reference.HELP)
     keys = {text for path in CODE for _, text in literals(path)}

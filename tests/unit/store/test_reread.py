@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawler.settings.settings import Settings
-from crawler.store import looking
+from crawler.store import reread
 from crawler.store.mount import Files
 from crawler.store.records import html_hash, to_json
 from crawler.store.store import Store
@@ -68,7 +68,7 @@ def test_what_is_replaced_while_it_is_read_is_read_again(
 
 
 def test_a_page_that_is_not_there_is_not_waited_for(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "WAITS", (1e6,))
+    monkeypatch.setattr(reread, "WAITS", (1e6,))
     store = Store(mount.root, mount)
     assert store.page(f"{URL}other") is None and store.text(f"{URL}other") is None
     assert store.record(f"{URL}other") is None and store.failure(URL) is None
@@ -77,8 +77,8 @@ def test_a_page_that_is_not_there_is_not_waited_for(mount: Mount, monkeypatch: p
 def test_where_it_never_helps_readers_soon_take_files_as_they_are(
     mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "WAITS", (0.001,))
-    monkeypatch.setattr(looking, "PATIENCE", 0.0025)
+    monkeypatch.setattr(reread, "WAITS", (0.001,))
+    monkeypatch.setattr(reread, "MAX_WAITED", 0.0025)
     StoreWriter(mount.root).put_html(URL, "edited by hand")
     store = Store(mount.root, mount)
     reads = []
