@@ -175,5 +175,5 @@ def _requests(out: Path) -> list[float]:
 
 
 def log_of(out: Path) -> Path:
-    """Where the output of a contender goes that writes to this folder."""
-    return out.with_suffix(".log")
+    """Where the output of a contender goes that writes to this folder: beside the disk that the folder is on."""
+    return out.parent.with_suffix(".log")

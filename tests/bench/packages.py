@@ -12,6 +12,7 @@ from corpus import PACKAGES, folder_of
 PROGRAMS = {
     "dnsmasq": "dnsmasq-base",
     "ip": "iproute2",
+    "mkfs.ext4": "e2fsprogs",
     "nginx": "nginx-light",
     "openssl": "openssl",
     "sshfs": "sshfs",

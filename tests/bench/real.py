@@ -17,7 +17,7 @@ import servers
 from contenders import PROJECT, Contender, htmls, ours, script
 from corpus import Web
 from measure import Cost
-from rounds import Turns, progress, turns_in
+from rounds import Turns, progress
 from table import Target, ratio
 
 LUA = Path(__file__).parent / "latency.lua"
@@ -120,7 +120,8 @@ def rows(case: str, folder: Path, rounds: int, part: int, only: str, base: Path 
     chosen = [(one, a_part) for one, a_part in entries(case, web, base) if only in one.name]
     found: dict[str, list[Found]] = {one.name: [] for one, _ in chosen}
     log = folder / "nginx" / "answers"
-    with servers.nginx(web.root, folder / "nginx", more=late(log, case == "r")), turns_in(folder, None) as turns:
+    with servers.nginx(web.root, folder / "nginx", more=late(log, case == "r")):
+        turns = Turns(folder / "turn", None)
         for number in range(rounds):
             for one, a_part in chosen:
                 found[one.name].append(turn(turns, one, a_part, log, clock))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +18,7 @@ from table import Row
 
 LIMIT = 900.0  # seconds after which a contender is ended
 TRACED = 300  # pages at most of the run whose operations are counted
-FORGOTTEN = 6.0  # seconds
+DISK = 8 << 30  # bytes that a contender has; the file behind it takes only what is written
 AGREE = 0.03  # of the pages: so many may a contender lack or have over
 TITLES = {
     "a": "case a: one site, by its links",
@@ -38,7 +36,8 @@ def rows(case: str, folder: Path, rounds: int, part: int = 1, only: str = "", ba
     """What a case costs each contender whose name contains `only`; of everything it takes one in `part`."""
     chosen = [one for one in contenders(base) if case in one.cases and only in one.name]
     costs: dict[str, list[Cost]] = {one.name: [] for one in chosen}
-    with served(case, folder, part) as (web, trusted), turns_in(folder, trusted) as turns:
+    with served(case, folder, part) as (web, trusted):
+        turns = Turns(folder / "turn", trusted)
         for number in range(rounds):
             for one in chosen:
                 costs[one.name].append(turns.take(one, web.part(one.most // part)))
@@ -77,22 +76,29 @@ def web_of(case: str, folder: Path, part: int = 1) -> Web:
 
 
 @contextmanager
-def turns_in(folder: Path, trusted: Path | None) -> Iterator[Turns]:
-    """Turns whose folders are removed together at the end, and a while before the next begin.
+def fresh_disk(folder: Path) -> Iterator[None]:
+    """A file system of its own in a folder.
 
-    For some seconds ext4 does not use the inodes of what was removed again, and looks at each of them when it makes a
-    file: whoever came after a large folder was removed would pay for that.
+    For minutes ext4 does not use the inodes of removed files again, and looks at each of them when it makes one: on a
+    disk that others use, whoever comes after something large was removed pays for that.
     """
-    yield Turns(folder / "turn", folder / "old", trusted)
-    shutil.rmtree(folder / "old", ignore_errors=True)
-    time.sleep(FORGOTTEN)
+    image = folder.with_suffix(".disk")
+    with image.open("wb") as file:
+        file.truncate(DISK)
+    folder.mkdir()
+    servers.run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image))
+    servers.run("mount", "-o", "loop", str(image), str(folder))
+    yield  # after an error the mount stays until the namespace ends
+    servers.run("umount", str(folder))
+    folder.rmdir()
+    image.unlink()
 
 
 class Turns:
-    """Gives each contender a fresh folder to write to."""
+    """Gives each contender a fresh disk to write to."""
 
-    def __init__(self, folder: Path, old: Path, trusted: Path | None) -> None:
-        self.folder, self.old, self.trusted = folder, old, trusted
+    def __init__(self, folder: Path, trusted: Path | None) -> None:
+        self.folder, self.trusted = folder, trusted
 
     def take(self, one: Contender, web: Web) -> Cost:
         """What it costs a contender to crawl a web; says so when it has not stored the pages that there are."""
@@ -126,10 +132,8 @@ class Turns:
 
     @contextmanager
     def _job(self, web: Web) -> Iterator[Job]:
-        """Not put away when it fails: its log says why."""
-        self.folder.mkdir()
-        job = Job(web, self.folder / "out", self.folder / "seeds", self.trusted)
-        job.seeds.write_text("".join(f"{url}\n" for url in web.seeds))
-        yield job
-        self.old.mkdir(exist_ok=True)
-        self.folder.rename(self.old / str(len(list(self.old.iterdir()))))
+        """What a contender is to do; its log is beside the disk, to be read after a failure."""
+        with fresh_disk(self.folder):
+            job = Job(web, self.folder / "out", self.folder / "seeds", self.trusted)
+            job.seeds.write_text("".join(f"{url}\n" for url in web.seeds))
+            yield job
