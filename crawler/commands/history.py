@@ -6,11 +6,13 @@ A look lists the workers' names and reads only files that are new; pages are nev
 from __future__ import annotations
 
 import time
+from collections import Counter
 from random import SystemRandom
 from typing import Any
 
 from crawler.commands import status
 from crawler.commands.ages import Sampler
+from crawler.commands.stored import Stored, count_stored
 from crawler.errors import StoreAway
 from crawler.fleet.members import Facts, Members, Memory, look
 from crawler.frontier.backlog import Backlog, count_backlog
@@ -19,8 +21,8 @@ from crawler.store.reading import UNCOUNTED
 from crawler.store.store import Store
 
 SHOWN = 10  # hosts of a kind
-# Seconds between two reads of crawl.yaml, and between two counts of waiting URLs while no machine runs: each takes a
-# listing for each shard.
+# Seconds between two reads of crawl.yaml, and between two counts of waiting URLs and of stored pages while no machine
+# runs: each takes a listing for each shard or host.
 SELDOM = 30.0
 MINUTE, HOUR = 60, 60  # seconds, and minutes: how far back workers remember
 
@@ -36,7 +38,8 @@ class Outlook:
         self._history: History | None = None
         self._settings, self._wrong = Settings(), ""
         self._waiting = Backlog(0)
-        self._next_read = self._next_count = self._next_sample = 0.0
+        self._stored: Stored | None = None
+        self._next_read = self._next_count = self._next_sample = self._next_stored = 0.0
         self._sampler = Sampler(store, SystemRandom())
         self._ages: Facts | None = None
         self.paces: dict[str, Facts] = {}  # what living workers said at the last look of their slowest hosts
@@ -54,7 +57,7 @@ class Outlook:
             raise StoreAway(f"no store at {self.store.root} any more; is the mount still there?")
         self._read_settings()
         members = look(self.store.files, self._settings, again, self._memory)
-        found = status.tell(self.store, members, self._backlog, self._settings, self._wrong)
+        found = status.tell(self.store, members, self._backlog, self._count_stored, self._settings, self._wrong)
         now = round(time.time(), 2)
         slowest = _slowest(members.counters_alive)
         known = self.paces = {facts["host"]: facts for facts in slowest}
@@ -94,6 +97,12 @@ class Outlook:
             self._waiting = count_backlog(self.store, self._settings.shards, time.monotonic())
             self._next_count = time.monotonic() + SELDOM
         return self._waiting
+
+    def _count_stored(self, known: Counter[str]) -> Stored | None:
+        if time.monotonic() >= self._next_stored:
+            self._stored = count_stored(self.store, known)
+            self._next_stored = time.monotonic() + SELDOM
+        return self._stored
 
 
 class History:

@@ -1,4 +1,7 @@
-"""`crawler status`: the state of a crawl, from the workers' counters and the batches; no page is read."""
+"""`crawler status`: the state of a crawl, from the workers' counters, or counted in the folders while none is at work.
+
+No page is read.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any
 from crawler import errors
 from crawler.commands.ages import Sampler, chart
 from crawler.commands.arguments import Add
+from crawler.commands.stored import Stored, count_stored
 from crawler.fleet.control import is_paused
 from crawler.fleet.heartbeats import ALIVE, ENDED
 from crawler.fleet.members import Facts, Members, look
@@ -56,19 +60,34 @@ def run(options: Namespace) -> int:
 def status(store: Store, again: bool = True) -> dict[str, Any]:
     """Return the state of a crawl as a JSON value; `again` looks twice at workers that seem silent.
 
-    After a kill, counters may lack what a worker did since its last heartbeat.
+    While machines are at work, it may lack what a killed worker did since its last heartbeat.
     """
     settings, wrong = store.settings_or_defaults()
     members = look(store.files, settings, again)
-    return tell(store, members, lambda: count_backlog(store, settings.shards, time.monotonic()), settings, wrong)
+
+    def backlog() -> Backlog:
+        return count_backlog(store, settings.shards, time.monotonic())
+
+    return tell(store, members, backlog, lambda known: count_stored(store, known), settings, wrong)
 
 
 def tell(
-    store: Store, members: Members, backlog: Callable[[], Backlog], settings: Settings, wrong: str = ""
+    store: Store,
+    members: Members,
+    backlog: Callable[[], Backlog],
+    stored: Callable[[Counter[str]], Stored | None],
+    settings: Settings,
+    wrong: str = "",
 ) -> dict[str, Any]:
-    """Return the same for members seen before; `backlog` counts what waits if no worker is alive."""
+    """Return the same for members seen before.
+
+    `backlog` and `stored` count what waits and what is stored if no worker is alive (see `count_stored`).
+    """
     counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
+    counted = None if alive else stored(+sums["reasons"])
+    if counted:
+        sums |= _as_stored(sums, counted)
     reasons = dict((+sums["reasons"]).most_common())
     return {
         "store": str(store.root),
@@ -80,7 +99,7 @@ def tell(
         **(_living(alive, of_the_living) if alive else backlog()._asdict()),
         "next_due": _next_due(of_the_living, members.counters),
         "waiting_for": dict(_sum(of_the_living, "waiting_for").most_common()),
-        "uncounted": 0 if counters else len(store.files.names("links")),
+        "uncounted": 0 if counters or counted else len(store.files.names("links")),
         "paused": is_paused(store.files),
         "blocked": _blocked(of_the_living),
         "ignored_settings": sorted({worker["ignored_settings"] for worker in alive} - {""})
@@ -92,6 +111,19 @@ def tell(
         "shards": settings.shards,
         "regions": _regions(store, settings, {worker["id"] for worker in alive}),
         "busiest": dict(sorted(sums["busiest"].items(), key=lambda item: (-item[1], item[0]))[:10]),
+    }
+
+
+def _as_stored(sums: Facts, counted: Stored) -> Facts:
+    """Return the sums that the folders correct; bytes are as they were fetched, unless nobody has counted the pages."""
+    sitemaps = min(sums["sitemaps"], counted.others)
+    fetched = sums["bytes"] if sums["pages"] == counted.pages else counted.bytes
+    return {
+        "pages": counted.pages,
+        "bytes": fetched,
+        "sitemaps": sitemaps,
+        "redirects": counted.others - sitemaps,
+        "reasons": counted.reasons,
     }
 
 

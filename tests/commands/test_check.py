@@ -27,10 +27,11 @@ from crawler.commands.demo.web import DemoWeb
 from crawler.crawl.start import begin
 from crawler.fleet.control import ABANDONED, withdraw
 from crawler.fleet.heartbeats import Heartbeat
+from crawler.fleet.members import look
 from crawler.frontier import rehydrate
+from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.records import to_json
-from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
@@ -342,9 +343,9 @@ def worker(root: Path, number: int, **facts: object) -> None:
 
 
 def status(root: Path) -> Facts:
-    """What status says of all that was done."""
-    found = report.status(Store(root), again=False)
-    return {name: found[name] for name in (*report.TOTALS, "reasons", "busiest")}
+    """What the workers' counters say of all that was done."""
+    found = report.totals(look(Files(root), Settings(), again=False).counters)
+    return {**found, "reasons": dict(+found["reasons"]), "busiest": found["busiest"].most_common(10)}
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from lab.terminal import LEAVE, terminal
 from lab.webs import TreeWeb
 from lab.world import COMMAND, LONG, Links, crawler, end, wait_for, world
 
-from crawler.commands import main
+from crawler.commands import main, stored
+from crawler.commands import status as report
 from crawler.commands.history import History, Outlook
 from crawler.commands.top import screen as top
 from crawler.commands.top.screen import Watcher
@@ -346,14 +347,34 @@ def test_edits_of_crawl_yaml_are_seen_by_who_watches_and_a_wrong_one_is_said(
     assert [worker["state"] for worker in found["workers"]] == ["silent"]
 
 
-def test_pages_that_came_without_counters_and_a_wrong_crawl_yaml_are_told(crawled_once: Path, tmp_path: Path) -> None:
+def test_what_is_stored_is_counted_in_the_folders_while_no_machine_is_at_work(
+    crawled_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = Path(shutil.copytree(crawled_once, tmp_path / "store", ignore=shutil.ignore_patterns("*@*")))
+    names = ("pages", "redirects", "failed", "excluded", "unwanted", "reasons", "uncounted")
+    whole, copy = (report.status(Store(it), again=False) for it in (crawled_once, root))
+    assert {name: copy[name] for name in names} == {name: whole[name] for name in names}
+    assert copy["pages"] == len(Store(root)) > 0
+    assert Outlook(Store(root)).look()["pages"] == copy["pages"]
+    monkeypatch.setattr(stored, "SECONDS", -1.0)  # as for a store that takes long
+    assert report.status(Store(crawled_once), again=False)["pages"] == whole["pages"], "by the counters"
+    assert report.status(Store(root), again=False)["uncounted"] == 8
     (root / "crawl.yaml").write_text("delay: soon")
+    said = report.as_text(report.status(Store(root), again=False))
+    assert f"no counters for the pages of 8 hosts; `crawler hosts {root}` counts them" in said
     for command in ("status", "top"):
-        said = " ".join(crawler(command, str(root)).split())
-        assert f"no counters for the pages of 8 hosts; `crawler hosts {root}` counts them" in said
-        assert "delay is 'soon': must be a duration" in said
-    assert "no counters" not in crawler("status", str(crawled_once))
+        assert "delay is 'soon': must be a duration" in " ".join(crawler(command, str(root)).split())
+
+
+def test_pages_that_a_killed_worker_did_not_report_are_counted_in_the_end(crawled_once: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(crawled_once, tmp_path / "store"))
+    whole = report.status(Store(root), again=False)
+    for path in (root / "workers").glob("*@*"):
+        facts = json.loads(path.read_bytes())
+        path.write_bytes(to_json(facts | {"pages": facts["pages"] // 2, "redirects": 0, "reasons": {}}))
+    found = report.status(Store(root), again=False)
+    for name in ("pages", "redirects", "failed", "excluded", "unwanted", "reasons"):
+        assert found[name] == whole[name], name
 
 
 def test_a_store_that_is_gone_is_not_taken_for_an_empty_one(empty: Path) -> None:
