@@ -429,6 +429,7 @@ def test_any_page_is_read_and_gives_nothing_but_normalized_links(pieces: list[by
 
 # Parse limits
 
+STYLES = ["B", "BIG", "CODE", "EM", "FONT", "I", "NOBR", "S", "SMALL", "STRIKE", "STRONG", "TT", "U"]
 HOSTILE = {
     "a million nested tags": lambda: "<div>" * 1_000_000,
     "tags nested and closed again": lambda: "<div>" * 200_000 + "</div>" * 200_000,
@@ -438,6 +439,10 @@ HOSTILE = {
     "unclosed styles": lambda: "<a><font>" * 50_000,
     "styles that every paragraph repeats": lambda: (
         "<p>" + "".join(f"<font x={n}>" for n in range(1_000)) + "<p>x" * 3_000
+    ),
+    "styles of all kinds that every paragraph repeats": lambda: (
+        "<P>" + "".join(f"<{name}\nX='{n}'>" for name in STYLES for n in range(100))
+        + "<P>x" * 3_000
     ),
     "tags closed in the wrong place": lambda: "<i></div>" * 100_000,
     "many roots": lambda: "".join(f"<html a{n}=1>" for n in range(100_000)),
@@ -455,8 +460,8 @@ HOSTILE = {
 
 
 BOMBS = {
-    "a million nested tags", "a million attributes", "styles that every paragraph repeats", "many roots",
-    "millions of tags", "more attributes than memory",
+    "a million nested tags", "a million attributes", "styles that every paragraph repeats",
+    "styles of all kinds that every paragraph repeats", "many roots", "millions of tags", "more attributes than memory",
 }  # fmt: skip
 
 
