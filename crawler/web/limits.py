@@ -86,13 +86,12 @@ def _has_filled(text: str, suspects: Counter[str] | None) -> bool:
 
 
 def _kept(suspects: Counter[str]) -> int:
-    """Return how many styles may be open at once, as far as a parser does not drop them: it keeps three equal ones."""
-    total = kept = 0
+    """Return how many styles may be open at once: of equal ones a parser keeps three."""
+    kept = 0
     for tag, number in suspects.items():
         if copied := _COPIED.match(tag):
-            total += number
-            kept += 3 if copied["plain"] else number
-    return min(total, kept)
+            kept += min(number, 3) if copied["plain"] else number
+    return kept
 
 
 def _copies(text: str, limits: _Limits) -> int:
