@@ -98,7 +98,7 @@ class Seeds:
             for rule in traps:
                 self._count(rule)
             if followed is not None:
-                tasks.append(Task(followed, depth, via=via, priority=priority if given is None else given))
+                tasks.append(Task(followed, depth, 0, 0.0, via, priority if given is None else given))
         return tasks
 
     def leave_out(self, task: Task) -> bool:

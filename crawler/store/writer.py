@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from crawler.store.store import (
 )
 from crawler.store.stream import Stream
 from crawler.web import urls
-from crawler.web.page import Failure
+from crawler.web.page import Failure, Fetched, Reading
 
 REPLACEMENT = "\ufffd".encode()  # in place of a NUL
 MAKERS = 8  # shards that are made at the same time, because on a mount each operation has latency
@@ -211,6 +212,16 @@ class StoreWriter(Store):
 def encode(text: str) -> bytes:
     """Return a page's text as it is stored: UTF-8 without NULs, which make grep see a binary file."""
     return text.replace("\0", REPLACEMENT.decode()).encode("utf-8", "replace")
+
+
+def encode_page(page: Fetched, reading: Reading) -> bytes:
+    """Return a page as it is stored: a file byte for byte, text by `encode`, which changes nothing of plain UTF-8."""
+    body = page.body
+    # Faulty bytes were read as U+FFFD, and no other charset can look like this.
+    is_plain = reading.charset == "utf-8" and "\ufffd" not in reading.text and b"\0" not in body
+    if page.is_file or (is_plain and not body.startswith(BOM_UTF8)):
+        return body
+    return encode(reading.text)
 
 
 def open_to_write(root: Path) -> StoreWriter:

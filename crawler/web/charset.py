@@ -30,6 +30,14 @@ _ANY_TAG = re.compile(rb"</?[a-z][^%(s)s>]*+" % {b"s": _SPACE})
 _CONTENT = re.compile(
     rb"charset[%(s)s]*+=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s;\"'][^%(s)s;]*+))" % {b"s": _SPACE}
 )
+# The start of a page up to its first <meta>, if all before that and the declaration itself are plainly written, as in
+# most pages; what it finds is what the prescan finds, in a fifth of the time.
+_PLAIN_START = re.compile(
+    rb"(?:[^<]*+(?:<[!?][^->][^>]*+>"
+    rb"|<(?!meta[%(s)s/])[a-z][a-z0-9]*+(?:[%(s)s]++[a-z:_-]++=\"[^\"]*+\")*+[%(s)s]*+/?>))*+[^<]*+<meta "
+    rb"(?:charset=\"([a-z0-9-]++)\"|http-equiv=\"content-type\" content=\"text/html; ?+charset=([a-z0-9-]++)\")"
+    rb" ?+/?>" % {b"s": _SPACE}
+)
 
 # Where Python's codec of that name differs from the standard: it lacks characters, or is another charset.
 _CODECS = {
@@ -103,7 +111,13 @@ def prescan(head: bytes) -> str | None:
     head = head.lower()
     if head.startswith((b"<\0?\0x\0", b"\0<\0?\0x")):
         return "utf-16le" if head[0] else "utf-16be"
-    return _scan(head) or _xml(head)
+    return _plain(head) or _scan(head) or _xml(head)
+
+
+def _plain(head: bytes) -> str | None:
+    """Return the charset that a plainly written page declares; None says nothing."""
+    match = _PLAIN_START.match(head)
+    return _in_ascii(look_up((match[1] or match[2]).decode("ascii"))) if match else None
 
 
 def _scan(head: bytes) -> str | None:

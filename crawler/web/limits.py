@@ -37,12 +37,13 @@ _STYLES = ("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike"
 # become a tree of 700 MB. It has no links of its own, so it gets a name that means nothing to a parser.
 _FILLED = re.compile("<(?i:selectedcontent)")
 _FILLED_TAGS = re.compile("(</?)(?i:selectedcontent)")
-# All that is copied, in one pass: styles with attributes (whole if plainly written: only then equal text is certain to
-# be equal for the parser), and <html> or <body>, whose attributes go to the first of them.
-# The flag is behind the "<" and other first letters are excluded before it: comparing without case is slow.
+# Tags that may be styles with attributes, <html>, <body> or <selectedcontent>, by their first two letters, up to the
+# next bracket: the only look at every tag of a page, so it is as short as it can be. What each is, `_COPIED` decides.
+_SUSPECTS = re.compile(r"<[bcefhinstuBCEFHINSTU][\s/eimotEIMOT][^<>]*+>?")
+# All that is copied: styles with attributes (whole if plainly written: only then equal text is certain to be equal for
+# the parser), and <html> or <body>, whose attributes go to the first of them.
 _COPIED = re.compile(
-    rf"""<(?=[bcefhinstuBCEFHINSTU])(?i:(?:{"|".join(_STYLES)})(?:(?:\s+[\w-]+="[^"<>]*")+>|[\s/])"""
-    r"|(?:html|body)[\s/])"
+    rf"""<(?i:(?:{"|".join(_STYLES)})(?:(?P<plain>(?:\s+[\w-]+="[^"<>]*")+>)|[\s/])|(?:html|body)[\s/])"""
 )
 # Elements without an end tag, or with an optional one: a page may leave any number of them open.
 _FLAT = frozenset(re.findall(r"\w+", """
@@ -64,25 +65,33 @@ def bounded(text: str, parser: str) -> tuple[str, bool]:
     """Return as much of a text as a parser can read in bounded time, and whether that is less than all."""
     limits = _LIMITS[parser]
     part = text[: limits.read]
-    tags = part.count("<")
+    tags, copies = part.count("<"), _copies(part, limits)
+    suspects = None
+    if tags * tags > 4 * copies:  # at worst half of the tags are styles, and half are paragraphs that repeat each
+        suspects = Counter(_SUSPECTS.findall(part))
     # At worst a third of the tags are styles, a third paragraphs that repeat each, and a third copies of them all.
-    if tags**3 > 27 * limits.copies and _FILLED.search(part):
+    if tags**3 > 27 * limits.copies and _has_filled(part, suspects):
         part = _FILLED_TAGS.sub(r"\1not-filled", part)
-    cut = part if _is_harmless(part, tags, limits) else _counted(part, limits)
+    # A quick look is enough for nearly every page: the count costs more than the parser.
+    is_small = tags <= limits.tags and len(part) <= limits.length
+    is_harmless = is_small and (suspects is None or tags * _kept(suspects) <= copies)
+    cut = part if is_harmless else _counted(part, limits)
     return cut, len(cut) < len(part) or len(text) > limits.read
 
 
-def _is_harmless(text: str, tags: int, limits: _Limits) -> bool:
-    """Tell whether a quick look is enough, as for nearly every page: the count costs more than the parser."""
-    if tags > limits.tags or len(text) > limits.length:
-        return False
-    copies = _copies(text, limits)
-    if tags * tags <= 4 * copies:  # at worst half of the tags are styles, and half are paragraphs that repeat each
-        return True
-    copied = Counter(_COPIED.findall(text))
-    # Of equal styles a parser keeps three.
-    kept = sum(3 if tag.endswith(">") else number for tag, number in copied.items())
-    return tags * min(copied.total(), kept) <= copies
+def _has_filled(text: str, suspects: Counter[str] | None) -> bool:
+    if suspects is None:
+        return _FILLED.search(text) is not None
+    return any(map(_FILLED.match, suspects))
+
+
+def _kept(suspects: Counter[str]) -> int:
+    """Return how many styles may be open at once: of equal ones a parser keeps three."""
+    kept = 0
+    for tag, number in suspects.items():
+        if copied := _COPIED.match(tag):
+            kept += min(number, 3) if copied["plain"] else number
+    return kept
 
 
 def _copies(text: str, limits: _Limits) -> int:

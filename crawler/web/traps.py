@@ -127,8 +127,11 @@ def _has_unusual_number(text: str, year: int) -> bool:
     """Tell whether the patterns are worth running: most links have no number that could be a distant year."""
     if "month" in text:
         return True
+    runs = _NUMBERS.findall(text)
+    if not runs:
+        return False
     near = range(year - YEARS_BACK, year + YEARS_AHEAD + 1)
-    for run in _NUMBERS.findall(text):
+    for run in runs:
         if 9 <= len(run) <= 11:
             return True
         # Only queries have patterns for a year that begins with a zero; host names have such numbers.

@@ -68,11 +68,13 @@ def page(data: atheris.FuzzedDataProvider) -> None:
 
 
 def text(data: atheris.FuzzedDataProvider) -> None:
-    """Decoding always succeeds."""
+    """Decoding always succeeds, and a charset that is plainly declared is what the whole prescan finds."""
     label = data.ConsumeUnicode(30)
     decoded, name = charset.decode(data.ConsumeBytes(1 << 14), f"text/html; charset={label}")
     decoded.encode()
     assert name
+    head = data.ConsumeBytes(1 << 10).lower()
+    assert charset._plain(head) in (None, charset._scan(head))
 
 
 def rules(data: atheris.FuzzedDataProvider) -> None:

@@ -41,7 +41,7 @@ from crawler.frontier.task import BY_WAY_OF, RETRY, REVISIT, Task, extend, retry
 from crawler.settings.settings import LiveSettings, delay_for
 from crawler.store.clock import Clock
 from crawler.store.records import build_record, mark_of
-from crawler.store.writer import StoreWriter, encode
+from crawler.store.writer import StoreWriter, encode_page
 from crawler.web import reasons, urls
 from crawler.web.page import REDIRECTS, Failure, Fetched, Saved, Unreadable
 from crawler.web.robots import Rules
@@ -292,7 +292,7 @@ class Visits:
             return await self._fail(task, Failure(task.url, "unreadable", str(error)))
         if task.depth == 0:
             await self._widen(task.url)
-        body = response.body if response.is_file else encode(reading.text)
+        body = encode_page(response, reading)
         record = build_record(response, reading, task.depth, reading.links, when, body)
         if len(body) + sum(map(len, reading.links)) > LARGE_TEXT:
             await self._wait_for_room()

@@ -25,7 +25,7 @@ from crawler.store.origin import SEEN
 from crawler.store.records import build_record, to_json
 from crawler.store.store import FOLDERS, Robots, open_store
 from crawler.store.writer import Parts, StoreWriter, new_settings
-from crawler.web import urls
+from crawler.web import markup, urls
 from crawler.web.page import Failure, Fetched, Reading
 
 URL = "https://a.example/page"
@@ -367,3 +367,37 @@ def test_tracking_parameters_of_this_store_are_dropped_from_its_seeds(tmp_path: 
     settings = begin(root, {"shards": 2, "tracking": ("ref",)}, [URL + "?ref=1&utm_source=x"], "me", quiet)
     assert settings == replace(Settings(), shards=2, tracking=("ref",))
     assert waiting(root) == [URL + "?utm_source=x"]
+
+
+PIECES = [
+    b"a",
+    "\u00e9\u20ac\U0001f600".encode(),
+    b"\0",
+    b"\xe9",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    "\ufffd".encode(),
+    b"<meta charset=latin1>",
+]
+TYPES = [
+    "text/html",
+    "text/html; charset=utf-8",
+    "text/html; charset=utf-16",
+    "text/html; charset=gbk",
+    "text/plain",
+    "",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(b"".join) | st.binary(), st.sampled_from(TYPES))
+def test_a_page_that_is_stored_as_it_came_is_what_its_text_would_be(body: bytes, kind: str) -> None:
+    page = Fetched(URL, 200, {"content-type": kind}, body)
+    reading = markup.read(page)
+    assert writer.encode_page(page, reading) == (body if page.is_file else writer.encode(reading.text))
+
+
+def test_a_file_is_stored_byte_for_byte_and_plain_utf_8_is_not_copied() -> None:
+    picture = Fetched(URL, 200, {"content-type": "image/png"}, b"\x89PNG\0")
+    assert writer.encode_page(picture, markup.read(picture)) is picture.body
+    page = Fetched(URL, 200, {"content-type": "text/html; charset=utf-8"}, "\u00e9".encode())
+    assert writer.encode_page(page, markup.read(page)) is page.body

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lab.marks import Tally
 from webencodings.labels import LABELS
 
+from crawler.web import charset, limits
 from crawler.web.charset import look_up, prescan, to_text
 from crawler.web.markup import Wants, check_selector, decode, links, read
 from crawler.web.page import Fetched, Reading
@@ -411,8 +412,8 @@ def test_any_bytes_and_any_header_become_text_that_can_be_written(body: bytes, h
 
 @given(st.binary(max_size=300))
 def test_no_decoder_fails(body: bytes) -> None:
-    for charset in set(LABELS.values()):
-        to_text(body, charset).encode("utf-8")
+    for name in set(LABELS.values()):
+        to_text(body, name).encode("utf-8")
 
 
 MARKUP = b"<a href= <base href=' <meta charset= ' \" > < \0 \x81 &#xD800; <table> <template> <svg> </ <title> http://x/"
@@ -427,8 +428,24 @@ def test_any_page_is_read_and_gives_nothing_but_normalized_links(pieces: list[by
         assert all(link.startswith(("http://", "https://")) for link in found.links)
 
 
+HEADS = b"""<!doctype html>|<?xml encoding="gbk"?>|<html lang="en">|<html a='>'>|<head>|<meta charset="koi8-r" />
+|"|'|<|>|<meta charset="none">|<meta charset="utf-16">|<!--|-->|<!-->|<!>|<p =">|<p a="1"b="2">|/|<meta name="a">|</p>
+|<meta http-equiv="content-type" content="text/html; charset=gbk">|<a b="<meta charset=big5>">|<meta/| |x""".split(b"|")
+
+
+@given(st.lists(st.sampled_from(HEADS), max_size=9).map(b"".join))
+def test_a_charset_that_is_plainly_declared_is_what_the_whole_prescan_finds(head: bytes) -> None:
+    assert charset._plain(head) in (None, charset._scan(head))
+
+
+def test_a_plain_declaration_is_seen_at_once() -> None:
+    head = b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+    assert charset._plain(head) == "utf-8"
+
+
 # Parse limits
 
+STYLES = ["B", "BIG", "CODE", "EM", "FONT", "I", "NOBR", "S", "SMALL", "STRIKE", "STRONG", "TT", "U"]
 HOSTILE = {
     "a million nested tags": lambda: "<div>" * 1_000_000,
     "tags nested and closed again": lambda: "<div>" * 200_000 + "</div>" * 200_000,
@@ -438,6 +455,10 @@ HOSTILE = {
     "unclosed styles": lambda: "<a><font>" * 50_000,
     "styles that every paragraph repeats": lambda: (
         "<p>" + "".join(f"<font x={n}>" for n in range(1_000)) + "<p>x" * 3_000
+    ),
+    "styles of all kinds that every paragraph repeats": lambda: (
+        "<P>" + "".join(f"<{name}\nX='{n}'>" for name in STYLES for n in range(100))
+        + "<P>x" * 3_000
     ),
     "tags closed in the wrong place": lambda: "<i></div>" * 100_000,
     "many roots": lambda: "".join(f"<html a{n}=1>" for n in range(100_000)),
@@ -455,8 +476,8 @@ HOSTILE = {
 
 
 BOMBS = {
-    "a million nested tags", "a million attributes", "styles that every paragraph repeats", "many roots",
-    "millions of tags", "more attributes than memory",
+    "a million nested tags", "a million attributes", "styles that every paragraph repeats",
+    "styles of all kinds that every paragraph repeats", "many roots", "millions of tags", "more attributes than memory",
 }  # fmt: skip
 
 
@@ -475,6 +496,12 @@ def test_html5lib_reads_a_page_up_to_where_it_turns_hostile(name: str) -> None:
     found = reading("<title>t</title><a href=1>x</a>" + HOSTILE[name]() + "<a href=2>x</a>", "html5lib")
     assert (found.title, list(found.links), found.capped) == ("t", ["http://example.org/dir/1"], True)
     assert time.process_time() - began < 60  # quadratic would be hours; a noisy machine is not
+
+
+def test_styles_that_differ_and_are_closed_need_no_exact_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(limits, "_counted")
+    page = "".join(f'<p><code id="{n}">x</code>' for n in range(150)) + '<p><code class="x">x</code>' * 2_000
+    assert limits.bounded(page, "turbohtml") == (page, False)
 
 
 # html5lib copies what it has for each piece that it adds, and takes note of every error.
