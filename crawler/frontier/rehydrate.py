@@ -23,7 +23,6 @@ from crawler.store.store import KEY, Store
 from crawler.store.writer import StoreWriter
 from crawler.terminal import bar, many
 from crawler.web import urls
-from crawler.web.robots import Rules
 
 MARK = "frontier/.rehydrating"  # while this file exists, the frontier is incomplete
 SCHEDULED = "frontier/.recrawl"  # the setting by which all pages have a next visit in the frontier
@@ -139,6 +138,8 @@ def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:
 
 def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[Task]:
     """Yield the links in a host's records, and the sitemaps in its robots.txt."""
+    from crawler.web.robots import Rules  # here, because few runs rehydrate
+
     nearest: list[int] = []
     for record in store.records(host):
         nearest = [min([depth_of(record), *nearest])]
