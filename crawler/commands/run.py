@@ -201,7 +201,7 @@ def _work(plan: Plan, settings: config.Settings, root: Path) -> tuple[int, Count
         code = machine.run()
         counts.update({name: machine.scoreboard.total(name) for name in COUNTED})
         is_idle = code == errors.OVER or machine.is_waiting
-        if not is_idle or not rehydrate.is_needed(store, machine.settings):
+        if not is_idle or not rehydrate.is_needed(store):
             return code, counts, machine.is_waiting
         child.on_signals(signal.default_int_handler)  # between two runs of the machine they end this process again
         settings = machine.settings
@@ -236,7 +236,7 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
     try:
         store = open_store(root)
         found = status.status(store, again=False)
-        lacks = rehydrate.is_needed(store, store.settings_or_defaults()[0])
+        lacks = rehydrate.is_needed(store)
     except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])

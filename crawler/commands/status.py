@@ -23,9 +23,10 @@ from crawler.fleet.members import Facts, Members, look
 from crawler.fleet.regions import count_workers
 from crawler.fleet.shards import too_many_workers
 from crawler.frontier.backlog import Backlog, count_backlog
-from crawler.frontier.batches import batch_names, lines_of
+from crawler.frontier.batches import lines_of
 from crawler.settings.regions import region_of_shard, regions_of
 from crawler.settings.settings import Settings
+from crawler.store.inboxes import batch_names, made_shards
 from crawler.store.records import utc
 from crawler.store.store import Store, open_store
 from crawler.terminal import bars, many, say, size
@@ -138,7 +139,7 @@ def _regions(store: Store, settings: Settings, alive: set[str]) -> dict[str, Fac
     rules = settings.region_rules
     workers = count_workers(alive, regions_of(rules))
     lines = {region: 0 for region, count in workers.items() if not count}
-    for shard in range(settings.shards) if lines else ():
+    for shard in made_shards(store.files, settings.shards) if lines else ():
         region = region_of_shard(shard, rules)
         if region in lines:
             lines[region] += sum(map(lines_of, batch_names(store.files, shard)))

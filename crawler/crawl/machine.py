@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import re
 import resource
 import secrets
@@ -12,7 +10,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -21,11 +18,9 @@ from multiprocessing.connection import wait as wait_for_processes
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
 
 from crawler import errors
-from crawler.crawl import child
-from crawler.crawl.cpu import Core
+from crawler.crawl import child, process
 from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.page_budget import PageBudget
@@ -35,7 +30,7 @@ from crawler.crawl.resources import BASE_FILES, concurrency_for, files_for
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
 from crawler.crawl.watchdog import Watchdog, longest_silence
 from crawler.crawl.worker import ending, schedule
-from crawler.errors import CrawlerError, StoreAway, StoreError, UsageError
+from crawler.errors import CrawlerError, StoreError, UsageError
 from crawler.fetch.trust import Trust
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier.batches import Outbox, from_lines
@@ -53,10 +48,6 @@ FEW_SUSPECTS = 16
 SUSPECT_SECONDS, SUSPECTS_SECONDS = 2.0, 60.0  # between the retries of two suspects, and for all of them at most
 EXIT_SECONDS = 5.0  # for the process of a worker that has ended
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
-# glibc's malloc: with a heap per thread a worker used half as much memory again; without a larger threshold it would
-# return the memory of each page to the kernel and fetch it again for the next.
-MALLOC = {-8: 2, -1: 64 << 20, -3: 8 << 20}  # M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-GC_THRESHOLDS = 20_000, 20, 50  # objects that live as long as a visit are many, and few of them are in cycles
 RESUMED = {
     STORE_AWAY: "the store responds again",
     SPACE: "the store has space again",
@@ -143,10 +134,10 @@ class Machine:
     def _start(self, row: int) -> None:
         self._watchdog.begin(row)
         self.scoreboard.set_id(row, "")
-        pool = self._pools[row] = child.make_pool(init_worker, self.scoreboard, self.plan.logs)
+        pool = self._pools[row] = child.make_pool(process.init_worker, self.scoreboard, self.plan.logs)
         plan = self.plan
         given = (str(plan.root), row, plan.region, self.id, self.settings, plan.trust, plan.handler)
-        self._work[child.submit(pool, work, *given)] = row
+        self._work[child.submit(pool, process.work, *given)] = row
         (self._processes[row],) = pool._processes.values()
 
     def _watch(self) -> None:
@@ -327,23 +318,6 @@ class Machine:
         return errors.LIMIT if self._outcomes[ending.LIMIT] or self._out_of_time else errors.OVER
 
 
-_scoreboard: Scoreboard | None = None
-Result = TypeVar("Result")
-
-
-def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
-    """Set up a pool's process as a worker."""
-    global _scoreboard
-    _scoreboard = scoreboard
-    with suppress(OSError, AttributeError):  # another C library
-        for option, value in MALLOC.items():
-            ctypes.CDLL(None).mallopt(option, value)
-    gc.freeze()  # what was imported stays
-    gc.set_threshold(*GC_THRESHOLDS)
-    raise_limits()
-    logs.begin()
-
-
 def allowed_concurrency(given: int | None) -> int:
     """Return the requests that a worker may have open: as many as given, or the default as far as files allow it.
 
@@ -360,13 +334,6 @@ def allowed_concurrency(given: int | None) -> int:
     )
 
 
-def raise_limits() -> None:
-    """Raise the soft limit of open files to the hard one: the soft one is for programs that use select."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # not allowed on every system
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def oom_kills() -> int:
     """Return how many processes the kernel has killed for lack of memory since boot; 0 if unknown."""
     try:
@@ -374,34 +341,3 @@ def oom_kills() -> int:
     except OSError:
         return 0
     return int(found[1]) if found else 0
-
-
-def retry_until_store_answers(call: Callable[[], Result]) -> Result:
-    """Call until the store answers or the machine stops."""
-    while True:
-        try:
-            return call()
-        except StoreAway:
-            if _scoreboard is None or _scoreboard.draining:
-                raise
-            time.sleep(0.5)
-
-
-def work(
-    root: str,
-    row: int,
-    region: str,
-    machine: str,
-    settings: Settings,
-    trust: Trust,
-    handler: Handler | None,
-) -> str:
-    """Run a worker to its end and return its outcome."""
-    from crawler.crawl.worker.worker import run_worker  # here: parsers load slowly, and the supervisor needs none
-
-    assert _scoreboard is not None
-    on_page = handler.load() if handler else None
-    files = Files(root, secrets.token_hex(4) + (f"-{region}" if region else ""), settings.durable)
-    retry_until_store_answers(files.share_mode)
-    core = Core(row, machine)  # before the worker has threads, which inherit it
-    return run_worker(StoreWriter(root, files), settings, _scoreboard, row, machine, core.check, trust, on_page)

@@ -36,16 +36,16 @@ def make_whole(store: StoreWriter, settings: Settings, me: str, show: rehydrate.
     While others are at work it is only noted: what they have in flight has no record yet, so the one that finds
     nothing left to do rehydrates.
     """
-    if not rehydrate.is_needed(store, settings) and origin.is_known(store.files):
+    if not rehydrate.is_needed(store) and origin.is_known(store.files):
         return False
     order = f"workers/{me}{STOP}"
     doing = "rehydrating or repairing the store"
     with store.alone(doing, settings, show, lambda: store.files.get(order) is not None):
         is_copy = not origin.is_known(store.files)
-        if not rehydrate.is_needed(store, settings) and not is_copy:
+        if not rehydrate.is_needed(store) and not is_copy:
             return True
         if is_in_use(store, settings):
-            _note_for_later(store, settings, me)
+            _note_for_later(store, me)
         else:
             if is_copy:
                 show("this store was copied, or is mounted in a new way: checking it against its records")
@@ -56,9 +56,9 @@ def make_whole(store: StoreWriter, settings: Settings, me: str, show: rehydrate.
     return True
 
 
-def _note_for_later(store: StoreWriter, settings: Settings, me: str) -> None:
+def _note_for_later(store: StoreWriter, me: str) -> None:
     """Have the crawl rehydrate before its end, if its frontier is incomplete; a new mount of a live store is fine."""
-    if rehydrate.is_needed(store, settings):
+    if rehydrate.is_needed(store):
         store.files.create(f"{LOSS}{me}")
 
 

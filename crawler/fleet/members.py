@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import time
 from contextlib import suppress
@@ -84,7 +83,7 @@ class Memory:
 
 def announce(files: Files, machine: str) -> None:
     """Announce a machine before it starts workers, so that no `crawler stop` misses it."""
-    facts = {"machine": machine, "name": platform.node(), "pid": os.getpid(), "started": utc(time.time())}
+    facts = {"machine": machine, "name": os.uname().nodename, "pid": os.getpid(), "started": utc(time.time())}
     files.put(f"workers/{machine}{MACHINE}", to_json(facts))
 
 

@@ -18,9 +18,10 @@ from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.regions import ANYWHERE, Regions
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
+from crawler.store.inboxes import WHOLE, batch_names, folder, made_shards
 from crawler.store.mount import Files, Run
 from crawler.store.records import to_json
-from crawler.store.store import WHOLE, shard_name
+from crawler.store.store import shard_name
 from crawler.terminal import many
 
 FREE = "free"
@@ -279,7 +280,7 @@ class Shards:
             return False
         if not all(now[id].polled > before[id].beat for id in now):
             return False
-        left = [shard for shard in self._unowned(set(now)) if not self._is_empty(shard)]
+        left = self._with_batches(self._unowned(set(now)))
         if not self.regions.waiting(self._clock.monotonic()).issuperset(left):
             return False  # until others take the place of the region's machines
         self._proof = {id: heartbeat.state for id, heartbeat in now.items()} | ({"": LATER} if left else {})
@@ -311,11 +312,16 @@ class Shards:
         owners = read_owners(self.files, self.count)
         return {shard for shard in range(self.count) if not owners.get(shard) or not owners[shard] <= ids}
 
-    def _is_empty(self, shard: int) -> bool:
-        """Tell whether nothing waits in the folder of a shard, by a fresh listing."""
-        folder = f"frontier/{shard_name(shard)}"
-        self.files.freshen(folder)
-        return not set(self.files.names(folder)) - {WHOLE}
+    def _with_batches(self, shards: set[int]) -> list[int]:
+        """Return those of these shards in whose folder something waits, by fresh listings."""
+        if not shards:
+            return []
+        self.files.freshen("frontier")
+        return [shard for shard in made_shards(self.files, self.count) if shard in shards and self._has_batches(shard)]
+
+    def _has_batches(self, shard: int) -> bool:
+        self.files.freshen(folder(shard))
+        return bool(batch_names(self.files, shard) - {WHOLE})
 
 
 def read_owners(files: Files, count: int) -> dict[int, set[str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from crawler.frontier.batches import batch_names, from_lines, lines_of, read_batches
+from crawler.frontier.batches import from_lines, lines_of, read_batches
 from crawler.frontier.task import OVERDUE, REVISIT
+from crawler.store.inboxes import batch_names, made_shards
 from crawler.store.store import Store
 from crawler.web import urls
 
@@ -29,12 +30,13 @@ def count_backlog(store: Store, shards: int, now: float) -> Backlog:
     A URL that several pages link to may be in several batches, and one that is done stays until its batch is removed:
     after a kill more than half of the lines may be such. Of the visits of a page the last one is to come.
     """
-    lines = sum(lines_of(name) for shard in range(shards) for name in batch_names(store.files, shard))
+    made = made_shards(store.files, shards)
+    lines = sum(lines_of(name) for shard in made for name in batch_names(store.files, shard))
     if not 0 < lines <= MAX_LINES_READ:
         return Backlog(lines)
     waiting: dict[str, set[str]] = defaultdict(set)
     visits: dict[str, tuple[int, float]] = {}
-    for shard in range(shards):
+    for shard in made:
         for data in read_batches(store.files, shard):
             for task in from_lines(data):
                 if task.kind == REVISIT:

@@ -18,8 +18,9 @@ from crawler.errors import Misshapen, StoreError
 from crawler.frontier.task import PAGE, Task, shard_of
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
+from crawler.store.inboxes import WHOLE, batch_names, folder, make_folder, mark_of, shards_in
 from crawler.store.mount import Files, Run
-from crawler.store.store import WHOLE, shard_name
+from crawler.store.store import shard_name
 from crawler.web import urls
 from crawler.web.page import PRIORITY
 
@@ -56,6 +57,8 @@ class BatchFiles:
         self._count = 0
         self._in_doubt: list[tuple[int, str]] = []  # batches that may not be on the disk: their tasks are written again
         self._has_warned = False
+        self._known: set[int] = set()  # shards whose folder is there, as far as we know
+        self._made: set[int] = set()  # shards with the mark that their folder was made
 
     def names(self, shard: int, fresh: bool) -> set[str]:
         """Return a shard's batches, without those of ours in doubt; `fresh` if a cached listing will not do."""
@@ -74,6 +77,8 @@ class BatchFiles:
         mark = f"{folder(shard)}/{WHOLE}"
         if self.files.get(mark) is not None:  # a listing of a folder that changes meanwhile may lack a name
             return
+        if self.files.get(mark_of(shard)) is None:  # it is being made, and nothing was in it yet
+            return
         self.files.create(f"{LOSS}{self._prefix}{shard_name(shard)}")
         self.files.create(mark)
         if not self._has_warned:
@@ -81,8 +86,14 @@ class BatchFiles:
             self._has_warned = True
 
     def all_names(self, shards: Iterable[int], fresh: bool) -> list[tuple[int, set[str]]]:
-        """Return each shard with the names of its batches."""
-        return list(self._run(lambda shard: (shard, self.names(shard, fresh)), shards))
+        """Return each shard that has a folder with the names of its batches."""
+        wanted = set(shards)
+        if not wanted <= self._known:
+            if fresh:
+                self.files.freshen("frontier")
+            # Those that were made, too: one that is gone was removed.
+            self._known.update(*shards_in(self.files.all_names("frontier")))
+        return list(self._run(lambda shard: (shard, self.names(shard, fresh)), sorted(wanted & self._known)))
 
     def get(self, shard: int, name: str) -> bytes | None:
         """Return a batch, or None if it is gone."""
@@ -96,17 +107,33 @@ class BatchFiles:
         Return each shard and its tasks with the name of the batch.
         """
         self._drop_those_in_doubt()
+        new = self._make_folders({shard for shard, _ in parts})
         named = [(shard, self._new_name(len(part)), part) for shard, part in parts]
         try:
             for _ in self._run(self._put, named):
                 pass
-            self.files.sync({folder(shard) for shard, _ in parts}.union(folders), self._run)
+            self.files.sync({folder(shard) for shard, _ in parts}.union(folders, new), self._run)
         except StoreError:
             self._in_doubt = [(shard, name) for shard, name, _ in named]
             with suppress(StoreError):  # now: the next attempt writes all of them again, and may need the space
                 self._drop_those_in_doubt()
             raise
         return named
+
+    def _make_folders(self, shards: set[int]) -> set[str]:
+        """Make the folders of shards that never had one; return the folders in which there are new names to sync.
+
+        One that was made and is gone, somebody has removed: it is made with its batch, but without its mark, so that
+        its owner notes the loss.
+        """
+        if shards <= self._made:
+            return set()
+        self._made.update(shards_in(self.files.all_names("frontier"))[1])
+        new = sorted(shards - self._made)
+        for _ in self._run(partial(make_folder, self.files), new):
+            pass
+        self._made.update(new)
+        return {"frontier"} if new else set()
 
     def _drop_those_in_doubt(self) -> None:
         """Remove the batches of a write that failed: an owner that has read one would take their copies for surplus.
@@ -164,16 +191,6 @@ class Outbox:
             by_home[self._inboxes.get(shard, shard)].append(task)
         parts = [(home, part) for home, queued in by_home.items() for part in in_parts(queued, MAX_LINES)]
         self._batch_files.write(parts)
-
-
-def folder(shard: int) -> str:
-    """Return the folder of a shard's batches."""
-    return f"frontier/{shard_name(shard)}"
-
-
-def batch_names(files: Files, shard: int) -> set[str]:
-    """Return the names in a shard's folder: those of its batches, and the mark that it is whole."""
-    return set(files.names(folder(shard)))
 
 
 def read_batches(files: Files, shard: int) -> Iterator[bytes]:

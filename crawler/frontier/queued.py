@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from crawler.frontier.batches import from_lines, read_batches
+from crawler.store.inboxes import made_shards
 from crawler.store.store import Store
 from crawler.web import urls
 
@@ -24,7 +25,7 @@ class QueuedUrls:
     def read(self, shards: int) -> Iterator[None]:
         """Read all batches; yield after each, so that the caller may rest."""
         self._db.execute("BEGIN")
-        for shard in range(shards):
+        for shard in made_shards(self._store.files, shards):
             for data in read_batches(self._store.files, shard):
                 rows = ((task.host, urls.key(task.name)) for task in from_lines(data))
                 self._db.executemany("INSERT OR IGNORE INTO waiting VALUES (?, ?)", rows)

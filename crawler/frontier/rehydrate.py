@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier.batches import LOSS, Outbox, batch_names, folder, in_parts
+from crawler.frontier.batches import LOSS, Outbox, in_parts
 from crawler.frontier.recrawl import Recrawl
 from crawler.frontier.scope import Seeds, seed_tasks
 from crawler.frontier.task import Task
@@ -16,13 +16,13 @@ from crawler.settings.settings import Settings
 from crawler.store import kept, local_disk
 from crawler.store.clock import SYSTEM
 from crawler.store.directories import leaf_of
+from crawler.store.inboxes import MADE, WHOLE, batch_names, make_folder, shards_in
 from crawler.store.reading import FOLDER
 from crawler.store.records import depth_of
-from crawler.store.store import KEY, WHOLE, Store, shard_name
+from crawler.store.store import KEY, Store
 from crawler.store.writer import StoreWriter
 from crawler.terminal import bar, many
 from crawler.web import urls
-from crawler.web.robots import Rules
 
 MARK = "frontier/.rehydrating"  # while this file exists, the frontier is incomplete
 SCHEDULED = "frontier/.recrawl"  # the setting by which all pages have a next visit in the frontier
@@ -34,24 +34,25 @@ DONE = -1  # the depth of what is done: it comes before links to it
 Show = Callable[[str], None]
 
 
-def is_needed(store: Store, settings: Settings) -> bool:
+def is_needed(store: Store) -> bool:
     """Tell whether the frontier may lack something.
 
-    A shard's folder is missing (all are made with the store), a worker found one emptied, or a rehydration was
-    interrupted. Whether each folder is whole is seen by who owns it, with the listings that it makes anyway.
+    It is missing, or a shard's folder that was made is, a worker found one emptied, or a rehydration was interrupted.
+    Whether each folder is whole is seen by who owns it, with the listings that it makes anyway.
     """
     with suppress(StoreError):  # a read-only store is taken as it is
         store.files.freshen("frontier")
-    shards = {shard_name(number) for number in range(settings.shards)}
     shapes = store.files.shapes("frontier")
-    folders = {name for name, shape in shapes.items() if shape == FOLDER}
-    return not shards <= folders or leaf_of(MARK) in shapes or any(name.startswith(leaf_of(LOSS)) for name in shapes)
+    folders, _ = shards_in([name for name, shape in shapes.items() if shape == FOLDER])
+    _, made = shards_in(shapes)
+    is_marked = leaf_of(MARK) in shapes or any(name.startswith(leaf_of(LOSS)) for name in shapes)
+    return leaf_of(MADE) not in shapes or not made <= folders or is_marked
 
 
-def is_whole(store: Store, settings: Settings) -> bool:
-    """Tell the same, after a look into each shard's folder, for who owns none: an emptied one lacks its mark."""
-    marks = (WHOLE in batch_names(store.files, shard) for shard in range(settings.shards))
-    return not is_needed(store, settings) and all(marks)
+def is_whole(store: Store) -> bool:
+    """Tell whether nothing is lacking, after a look into each shard's folder: an emptied one lacks its mark."""
+    _, made = shards_in(store.files.all_names("frontier"))
+    return not is_needed(store) and all(WHOLE in batch_names(store.files, shard) for shard in made)
 
 
 def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool = False) -> int:
@@ -62,9 +63,9 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool =
     store.files.make("frontier")
     store.files.create(MARK)
     noted = [] if in_use else [f"frontier/{name}" for name in store.files.all_names("frontier")]
-    for number in range(settings.shards):
-        store.files.make(folder(number))
-        store.files.create(f"{folder(number)}/{WHOLE}")
+    for shard in sorted(set().union(*shards_in(store.files.all_names("frontier")))):
+        make_folder(store.files, shard)
+    store.files.create(MADE)
     seeds = Seeds(store, settings)
     seeds.refresh()
     if not store.files.names("seeds"):
@@ -137,6 +138,8 @@ def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:
 
 def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[Task]:
     """Yield the links in a host's records, and the sitemaps in its robots.txt."""
+    from crawler.web.robots import Rules  # here, because few runs rehydrate
+
     nearest: list[int] = []
     for record in store.records(host):
         nearest = [min([depth_of(record), *nearest])]

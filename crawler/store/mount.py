@@ -196,8 +196,12 @@ class Files(ReadFiles):
         return True
 
     def _rename(self, name: str, new: str) -> None:
-        with self.directories.opened(folder_of(name)) as old, self.directories.opened(folder_of(new)) as to:
-            os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old, dst_dir_fd=to)
+        with self.directories.opened(folder_of(name)) as old:
+            if folder_of(new) == folder_of(name):  # as when a shard is claimed: one handle will do
+                os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old, dst_dir_fd=old)
+                return
+            with self.directories.opened(folder_of(new)) as to:
+                os.rename(leaf_of(name), leaf_of(new), src_dir_fd=old, dst_dir_fd=to)
 
     def freshen(self, folder: str) -> bool:
         """Make the next listing of a folder a fresh one: clients drop their cache of a folder when they change it.

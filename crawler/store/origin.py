@@ -1,9 +1,9 @@
 """Whether a store is the one that was made here or a copy of it.
 
 A copy of a live store is never whole: frontier/ and links/ are copied at different moments. A machine that has checked
-a store leaves a mark in it whose name no copy would have: it is made from the inode numbers and the change times
-of files that are written once. All clients of a mount see the same ones, except where each client invents them (sshfs
-and object stores); there the mark is made from the place, as the table of mounts names it.
+a store leaves a mark in it whose name no copy would have: it is made from the inode number and the change time of a
+file that is written once. All clients of a mount see the same ones, except where each client invents them (sshfs and
+object stores); there the mark is made from the place, as the table of mounts names it.
 
 Not promised: a copy that takes the original's place on such a mount is not recognised. Another way to mount a store
 looks like a copy, and costs one check.
@@ -16,12 +16,11 @@ import os
 from contextlib import suppress
 
 from crawler.errors import StoreError
+from crawler.store.inboxes import MADE
 from crawler.store.mount import Files
 from crawler.store.mountinfo import MountEntry, read_mounts
-from crawler.store.store import WHOLE, shard_name
 
 SEEN = ".seen-"  # begins the names of such marks
-FILES_COMPARED = 4
 INVENTED_INODES = {"fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.goofys", "fuse.curlftpfs"}
 
 
@@ -44,7 +43,7 @@ def note(files: Files) -> None:
 def _mark(files: Files) -> str:
     root = os.path.realpath(files.root)
     mount = _mount_of(root)
-    facts = _place(root, mount) if mount and mount.kind in INVENTED_INODES else _inodes(files)
+    facts = _place(root, mount) if mount and mount.kind in INVENTED_INODES else _inode(files)
     return SEEN + hashlib.sha224(facts.encode()).hexdigest()[:16] if facts else ""
 
 
@@ -60,11 +59,10 @@ def _place(root: str, mount: MountEntry) -> str:
     return os.path.normpath(f"{mount.source.rpartition('@')[2]}/{below}")
 
 
-def _inodes(files: Files) -> str:
-    """Return the inode numbers and change times of some files that are never written again; empty without them."""
+def _inode(files: Files) -> str:
+    """Return the inode number and change time of a file that is never written again; empty if it is not there."""
     with suppress(StoreError):
-        names = [f"frontier/{shard_name(number)}/{WHOLE}" for number in range(FILES_COMPARED)]
-        found = [identity for identity in map(files.identity, names) if identity]
-        if len(found) == len(names):  # otherwise the frontier is incomplete, which is another matter
-            return " ".join(f"{inode}@{changed}" for inode, changed in found)
+        found = files.identity(MADE)
+        if found:  # otherwise the frontier is incomplete, which is another matter
+            return f"{found[0]}@{found[1]}"
     return ""

@@ -30,7 +30,6 @@ MISSING_CACHED = 60.0  # seconds for which a client may cache that a name does n
 MEASURED = 32  # files of a folder whose size is looked up
 REQUESTED = ("links", "errs", "robots")  # where a host that was requested has left something
 CONTENT = ("htmls", "files")  # where a page's content is: text, and everything else
-WHOLE = "whole.0"  # an empty file in each shard's folder, made with it: whoever empties the folder removes it too
 FILE_NAME = re.compile(r"([0-9a-f]{24})\.[0-9a-z]{1,8}")
 FOLDERS = ("htmls", "files", "links", "errs", "robots", "cookies", "seeds", "frontier", "shards", "workers")
 

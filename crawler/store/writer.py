@@ -17,6 +17,7 @@ from crawler.errors import StoreError
 from crawler.settings import settings as config
 from crawler.settings.settings import Settings
 from crawler.store import kept
+from crawler.store.inboxes import MADE
 from crawler.store.lock import Show, StoreLock
 from crawler.store.mount import Files
 from crawler.store.records import failure_record, to_json, utc
@@ -25,7 +26,6 @@ from crawler.store.store import (
     FORMAT,
     KEY,
     REQUESTED,
-    WHOLE,
     Robots,
     Store,
     check_store,
@@ -177,18 +177,17 @@ class StoreWriter(Store):
             self.files.make(folder)
         present = {name.partition("@")[0] for name in self.files.names("shards")}
 
-        def make_shard(name: str) -> None:
-            self.files.make(f"frontier/{name}")
-            self.files.create(f"frontier/{name}/{WHOLE}")
-            if name not in present:
-                self.files.create(f"shards/{name}@free")
+        missing = [name for name in map(shard_name, range(settings.shards)) if name not in present]
 
-        names = map(shard_name, range(settings.shards))
+        def make_shard(name: str) -> None:
+            self.files.create(f"shards/{name}@free")
+
         if self.files.has_latency():
             with ThreadPoolExecutor(MAKERS) as threads:
-                list(threads.map(make_shard, names))
+                list(threads.map(make_shard, missing))
         else:
-            list(map(make_shard, names))
+            list(map(make_shard, missing))
+        self.files.create(MADE)
         if mark:
             self.files.create(mark)
         check()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from functools import cache
 
 # Each rule can be switched off; `session` rejects nothing, but removes session ids from URLs. `extension` is about URLs
 # of files that nobody wants: see `kinds`.
@@ -59,30 +60,24 @@ _IS = r"(?:\]|%5d)?="
 
 # Dates anywhere in a URL; the group is the year. Lookbehinds come late: a pattern that starts with something rare is
 # fastest.
-_DATES = [
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        rf"([12]\d{{3}}|9999)(?<!\d....)(?<!\d-....)-{_M}-{_D}(?!\d)",  # 2031-05-12
-        rf"[/=]{_YEAR}-(?:{_M}|w\d\d|{_NAME}){_END}",  # 2031-05, 2031-w20
-        rf"[/=](?<!\d.){_YEAR}/(?:{_M}|{_NAME}){_END}",  # 2031/05, but not the tile 12/2031/10
-        rf"[/=](?<!\d.)(2\d{{3}})/0[1-9]{_END}",  # 2999/05; 2999/10 may be the tenth page of a topic
-        rf"[/=](?<!\d.){_YEAR}[/-]\d\d?[/-]\d\d?{_END}",  # 2031/5/12
-        rf"[/=]{_NAME}(?:[/_+-]|%20)?{_YEAR}{_END}",  # may-2031
-        rf"{_D}(?<![\d.-]..)(?:-{_D}-|\.{_M}\.){_YEAR}(?![\d.-])",  # 12-05-2031, 12.05.2031
-        rf"/(?:0[1-9]/{_D}|{_D}/0[1-9])/{_YEAR}{_END}",  # 12/05/2031; 12/10/2031 may be a tile
-    )
-]
-_DATES_OF_QUERIES = [
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        rf"=\d\d?(?:/|%2f)\d\d?(?:/|%2f){_YEAR}(?!\d)",  # date=5/12/2031
-        rf"[?&;][^?&;=]*(?:year|yr|jahr|annee|anno){_IS}(\d{{4}})(?!\d)",
-        rf"^[^?]*\?(?!(?:.*&)?x=)(?:.*&)?y={_YEAR}(?!\d)",  # y=2031, unless it is a map tile
-        rf"[?&;][^?&;=]*(?:date|datum|month){_IS}(\d{{4}})-?{_M}(?:-?{_D})?(?!\d)",
-        rf"{_PARAMETER}(?:dat|ym|m){_IS}(\d{{4}}){_M}(?:{_D})?(?!\d)",
-        rf"{_PARAMETER}(?:day|d|from|to|start|end|since|until|when){_IS}(\d{{4}}){_M}{_D}(?!\d)",
-    )
-]
+_DATES = (
+    rf"([12]\d{{3}}|9999)(?<!\d....)(?<!\d-....)-{_M}-{_D}(?!\d)",  # 2031-05-12
+    rf"[/=]{_YEAR}-(?:{_M}|w\d\d|{_NAME}){_END}",  # 2031-05, 2031-w20
+    rf"[/=](?<!\d.){_YEAR}/(?:{_M}|{_NAME}){_END}",  # 2031/05, but not the tile 12/2031/10
+    rf"[/=](?<!\d.)(2\d{{3}})/0[1-9]{_END}",  # 2999/05; 2999/10 may be the tenth page of a topic
+    rf"[/=](?<!\d.){_YEAR}[/-]\d\d?[/-]\d\d?{_END}",  # 2031/5/12
+    rf"[/=]{_NAME}(?:[/_+-]|%20)?{_YEAR}{_END}",  # may-2031
+    rf"{_D}(?<![\d.-]..)(?:-{_D}-|\.{_M}\.){_YEAR}(?![\d.-])",  # 12-05-2031, 12.05.2031
+    rf"/(?:0[1-9]/{_D}|{_D}/0[1-9])/{_YEAR}{_END}",  # 12/05/2031; 12/10/2031 may be a tile
+)
+_DATES_OF_QUERIES = (
+    rf"=\d\d?(?:/|%2f)\d\d?(?:/|%2f){_YEAR}(?!\d)",  # date=5/12/2031
+    rf"[?&;][^?&;=]*(?:year|yr|jahr|annee|anno){_IS}(\d{{4}})(?!\d)",
+    rf"^[^?]*\?(?!(?:.*&)?x=)(?:.*&)?y={_YEAR}(?!\d)",  # y=2031, unless it is a map tile
+    rf"[?&;][^?&;=]*(?:date|datum|month){_IS}(\d{{4}})-?{_M}(?:-?{_D})?(?!\d)",
+    rf"{_PARAMETER}(?:dat|ym|m){_IS}(\d{{4}}){_M}(?:{_D})?(?!\d)",
+    rf"{_PARAMETER}(?:day|d|from|to|start|end|since|until|when){_IS}(\d{{4}}){_M}{_D}(?!\d)",
+)
 
 _CALENDARS = "cal|calendars?|calendario|calendrier|kalender"
 _EVENTS = "events?|eventos|evenements|veranstaltungen|termine|agenda|schedules?"
@@ -94,19 +89,16 @@ _MONTH, _DAY = re.compile(f"{_PARAMETER}month{_IS}"), re.compile(f"{_PARAMETER}d
 
 # Dates only next to a calendar word; the group is the year, or seconds since 1970.
 _SOON = r"((?:19|20|21)\d\d)"
-_DATES_OF_CALENDARS = [
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        rf"{_SOON}(?<!\d....)[/_-](?:w?\d\d?|{_NAME}){_END}",  # 2031/5
-        rf"(?<!\d)(?:\d\d?|{_NAME})[/_.-]{_SOON}{_END}",  # 5/2031
-        rf"[/_-]{_SOON}{_M}{_D}(?!\d)",
-        rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]{_SOON}(?:{_M})?(?![\w-])",  # cal/2031
-        rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]([2-9]\d{{3}})[/_-]\d\d?{_END}",  # cal/2999/5
-        rf"([2-9]\d{{3}})(?<!\d....)-{_M}{_END}",
-        r"(?<![a-z])events[/=]((?:20[2-9]|21\d)\d)(?![\w-])",  # events/1950 may be an id, or history
-        rf"{_PARAMETER}(?:time|timestamp|ts|t|date|start){_IS}(\d{{9,11}})(?!\d)",
-    )
-]
+_DATES_OF_CALENDARS = (
+    rf"{_SOON}(?<!\d....)[/_-](?:w?\d\d?|{_NAME}){_END}",  # 2031/5
+    rf"(?<!\d)(?:\d\d?|{_NAME})[/_.-]{_SOON}{_END}",  # 5/2031
+    rf"[/_-]{_SOON}{_M}{_D}(?!\d)",
+    rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]{_SOON}(?:{_M})?(?![\w-])",  # cal/2031
+    rf"(?<![a-z])(?:{_CALENDARS}|month)[/=_-]([2-9]\d{{3}})[/_-]\d\d?{_END}",  # cal/2999/5
+    rf"([2-9]\d{{3}})(?<!\d....)-{_M}{_END}",
+    r"(?<![a-z])events[/=]((?:20[2-9]|21\d)\d)(?![\w-])",  # events/1950 may be an id, or history
+    rf"{_PARAMETER}(?:time|timestamp|ts|t|date|start){_IS}(\d{{9,11}})(?!\d)",
+)
 _COUNTER = re.compile(rf"(?:[?&;/\[]|%5b)(?:cal[_-]?)?month(?:\]|%5d)?[=/]-?(?!{_YEAR})\d{{3,}}(?!\d)", re.ASCII)
 
 
@@ -116,11 +108,17 @@ def _is_endless(text: str, year: int) -> bool:
         return False
     beside = _has_calendar_word(text)
     first = year - YEARS_BACK if beside else 0
-    queries = _DATES_OF_QUERIES if "?" in text else []
-    for pattern in [*_DATES, *queries, *(_DATES_OF_CALENDARS if beside else [])]:
+    queries = _DATES_OF_QUERIES if "?" in text else ()
+    for pattern in map(_compiled, (*_DATES, *queries, *(_DATES_OF_CALENDARS if beside else ()))):
         if any(not first <= _to_year(found) <= year + YEARS_AHEAD for found in pattern.findall(text)):
             return True
     return _COUNTER.search(text) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when it is first needed: all of them take 5 ms, and most runs of a command need none."""
+    return re.compile(pattern, re.ASCII)
 
 
 def _has_unusual_number(text: str, year: int) -> bool:

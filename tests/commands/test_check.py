@@ -30,6 +30,7 @@ from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import look
 from crawler.frontier import rehydrate
 from crawler.settings.settings import Settings
+from crawler.store.inboxes import make_folder
 from crawler.store.mount import Files
 from crawler.store.records import to_json
 from crawler.store.writer import StoreWriter
@@ -89,6 +90,7 @@ def test_a_finding_is_one_line_whatever_its_name(empty: Path) -> None:
 
 
 def test_a_file_in_the_place_of_a_shard_is_moved_and_the_frontier_made_again(empty: Path) -> None:
+    make_folder(Files(empty), 1)
     shutil.rmtree(empty / "frontier" / "001")
     (empty / "frontier" / "001").write_text("no folder")
     found, _ = check(empty, "--repair")
@@ -167,6 +169,8 @@ class Vandal:
 
     def names(self) -> None:
         host = urls.host(next(self.pages))
+        for shard in (2, 3):
+            make_folder(Files(self.root), shard)
         for path in (f"links/{host}/notes.txt", "links/No Host", "robots/-", "workers/hello", "shards/7", "frontier/9"):
             self.expect("unexpected", path).write_text("unexpected")
         for path in (
@@ -329,7 +333,7 @@ def test_a_repair_that_is_cut_off_makes_the_next_run_rehydrate(empty: Path) -> N
     store = StoreWriter(empty, Files(empty, "me"))
     with pytest.raises(KeyboardInterrupt), repair.alone(store, store.settings()):
         raise KeyboardInterrupt
-    assert rehydrate.is_needed(store, store.settings())
+    assert rehydrate.is_needed(store)
     assert kinds(check(empty, code=1)[0]) == {"frontier": "frontier"}
 
 

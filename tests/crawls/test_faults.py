@@ -197,7 +197,7 @@ def test_a_page_that_kills_workers_again_and_again_gets_a_failure_record(
 
 CUT_OFF = """
 import os, sys
-from crawler.crawl import machine, scoreboard
+from crawler.crawl import process, scoreboard
 from crawler.store import mount
 count, limit = 0, int(sys.argv[1])
 
@@ -225,12 +225,13 @@ class Here:
 
 from crawler.crawl.start import begin
 from crawler.settings.settings import check
-root = machine.Path(sys.argv[2])
 from crawler.fetch.trust import Trust
+from pathlib import Path
+root = Path(sys.argv[2])
 given = check({"scope": "any", "delay": 0, "heartbeat": 0.2, "durable": False, "shards": 16}, "test")
 settings = begin(root, given, [sys.argv[4]], "aaaa", print)
-machine._scoreboard = scoreboard.Scoreboard(Here(), 1, 2)
-print(machine.work(str(root), 0, "", "bbbb", settings, Trust(connect_to=(sys.argv[3],)), None))
+process._scoreboard = scoreboard.Scoreboard(Here(), 1, 2)
+print(process.work(str(root), 0, "", "bbbb", settings, Trust(connect_to=(sys.argv[3],)), None))
 """
 
 

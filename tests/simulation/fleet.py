@@ -125,7 +125,7 @@ class Run:
             store = StoreWriter(self.root, Files(self.root, self.id, settings.durable))
             while True:
                 outcome = await self._work(settings)
-                if outcome not in (OVER, LATER) or not await io(rehydrate.is_needed, store, settings):
+                if outcome not in (OVER, LATER) or not await io(rehydrate.is_needed, store):
                     return outcome
                 await io(make_whole, store, settings, self.id, lambda text: None)
         except CrawlerError as error:

@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
     writer = open_to_write(options.store) if options.repair else None
     store = writer or open_store(options.store)
     settings = store.settings()
-    has_frontier = rehydrate.is_whole(store, settings)
+    has_frontier = rehydrate.is_whole(store)
     if writer is None:
         reporter = Reporter(options.json)
         _check(look(store, settings, options.quick), has_frontier, reporter)

@@ -10,11 +10,12 @@ from typing import TypeVar
 
 from crawler.commands.check.findings import RECHECK_AFTER, Keys, Problem, Scene
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier.batches import folder, from_lines, in_parts, lines_of, read_batches
+from crawler.frontier.batches import from_lines, in_parts, lines_of, read_batches
 from crawler.frontier.limits import StoredLimits
 from crawler.frontier.rehydrate import FoundLinks
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import REVISIT, Task
+from crawler.store.inboxes import folder, made_shards
 from crawler.store.kept import REDIRECT
 from crawler.store.writer import NOT_HANDED_OVER
 from crawler.terminal import bar
@@ -30,8 +31,8 @@ Item = TypeVar("Item")
 def due_revisits(scene: Scene) -> Keys:
     """Return the keys of the pages whose next visit is due: a new html may be there before its record is."""
     keys = Keys()
-    for shard in range(scene.settings.shards):
-        for data in read_batches(scene.files, shard) if scene.settings.recrawl is not None else ():
+    for shard in made_shards(scene.files, scene.settings.shards) if scene.settings.recrawl is not None else ():
+        for data in read_batches(scene.files, shard):
             soon = time.monotonic() + DUE_SOON
             due = (task for task in from_lines(data) if task.kind == REVISIT and task.due <= soon)
             keys.add(urls.key(task.subject) for task in due)
@@ -67,8 +68,9 @@ class Links:
 
     def batches(self) -> Iterator[Problem]:
         """Read all batches; return the problems with them."""
-        shards = self.scene.settings.shards
-        for home in bar(map(folder, range(shards)), "frontier", shards):
+        self.scene.freshen("frontier")
+        shards = made_shards(self.files, self.scene.settings.shards)
+        for home in bar(map(folder, shards), "frontier", len(shards)):
             names, bad = self.scene.sort(home, lambda name: True, "")
             yield from bad
             for name in names:

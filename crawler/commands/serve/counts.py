@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterator
 from random import Random
 from typing import NamedTuple
 
-from crawler.frontier.batches import batch_names, lines_of
+from crawler.frontier.batches import lines_of
 from crawler.frontier.queued import QueuedUrls
+from crawler.store.inboxes import batch_names, made_shards
 from crawler.store.store import MEASURED, Store
 from crawler.web import urls
 from crawler.web.reasons import kind
@@ -121,7 +122,7 @@ class Census:
     def _read(self, queued: QueuedUrls, shards: int) -> Generator[None, None, bool]:
         """Read the batches, unless they are too large; return whether all were read."""
         lines = 0
-        for shard in range(shards):
+        for shard in made_shards(self._store.files, shards):
             lines += sum(map(lines_of, batch_names(self._store.files, shard)))
             yield
         if lines > MAX_QUEUED:

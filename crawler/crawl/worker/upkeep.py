@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -328,7 +327,7 @@ class Upkeep:
         return {
             "id": self._files.me,
             "machine": self._machine,
-            "name": platform.node(),
+            "name": os.uname().nodename,
             "pid": os.getpid(),
             "started": utc(self._born),
             "when": utc(self._clock.time()),

@@ -15,8 +15,8 @@ from crawler.frontier.task import Task, shard_of
 from crawler.settings.regions import region_of_host, region_of_shard
 from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
+from crawler.store.inboxes import folder, make_folder
 from crawler.store.mount import Files
-from crawler.store.store import shard_name
 from crawler.store.writer import StoreWriter
 
 RULES = {"*.jp": "tokyo", "*.cn": "beijing"}
@@ -61,7 +61,8 @@ class World:
     def wait(self, region: str) -> None:
         """Let a URL wait in a shard of a region."""
         shard = next(n for n in range(SHARDS) if region_of_shard(n, self.settings.region_rules) == region)
-        (self.root / "frontier" / shard_name(shard) / "other-0000-000001.1").write_text("0\t0\t0\thttp://a.jp/\n")
+        make_folder(Files(self.root), shard)
+        (self.root / folder(shard) / "other-0000-000001.1").write_text("0\t0\t0\thttp://a.jp/\n")
 
 
 @pytest.fixture

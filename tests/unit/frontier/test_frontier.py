@@ -145,6 +145,7 @@ def test_broken_lines_of_a_batch_are_passed_over(root: Path) -> None:
         b"-1\t0\t0\t" + A.encode(),
         b"0\t0\t0\t" + B.encode(),
     ]
+    (root / "frontier" / "000").mkdir()
     (root / "frontier" / "000" / "by-hand").write_bytes(b"\n".join(lines))
     assert on_disk(root).keys() == {B}
 
@@ -161,11 +162,13 @@ def test_broken_lines_of_a_batch_are_passed_over(root: Path) -> None:
     ],
 )
 def test_a_line_that_a_person_wrote_wrongly_harms_nothing(root: Path, line: bytes) -> None:
+    (root / "frontier" / "000").mkdir()
     (root / "frontier" / "000" / "by-hand").write_bytes(line + b"\n0\t0\t0\t" + B.encode() + b"\n")
     assert on_disk(root).keys() == {B}
 
 
 def test_a_huge_depth_harms_nothing(root: Path) -> None:
+    (root / "frontier" / "000").mkdir()
     (root / "frontier" / "000" / "by-hand").write_bytes(f"999999999\t0\t0\t{A}\n0\t0\t0\t{B}\n".encode())
     assert B in on_disk(root)
 
@@ -549,6 +552,7 @@ def test_a_batch_counts_once_though_what_it_has_for_others_could_not_be_handed_o
     shard = mine.shard_of(Task(A))
     other = next(url for url in (B, C, "https://d.example/") if mine.shard_of(Task(url)) != shard)
     lines = to_lines([Task(A), *(Task(f"{other}{page}") for page in range(11))])
+    (root / f"frontier/00{shard}").mkdir()
     (root / f"frontier/00{shard}/someone-0000-000001.12").write_bytes(lines)
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", lambda *_, **__: (_ for _ in ()).throw(StoreAway("gone")))

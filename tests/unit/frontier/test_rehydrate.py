@@ -15,6 +15,7 @@ from crawler.frontier.batches import Outbox
 from crawler.frontier.rehydrate import MARK, is_needed, rehydrate
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
+from crawler.store.inboxes import make_folder
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
 from crawler.store.writer import StoreWriter
@@ -120,10 +121,10 @@ def test_every_link_that_is_not_done_waits_again_at_its_smallest_depth(tmp_path:
     settings = settings_of(spread=spread)
     store = draw(tmp_path / "store", settings)
     shutil.rmtree(store.root / "frontier")
-    assert is_needed(store, settings)
+    assert is_needed(store)
     assert rehydrate(store, settings, quiet) == len(ALL)
     assert waiting(store, settings) == ALL
-    assert not is_needed(store, settings)
+    assert not is_needed(store)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,20 @@ def test_only_what_is_in_scope_waits_again(tmp_path: Path, given: dict[str, obje
 def test_one_missing_shard_is_enough_to_rehydrate(tmp_path: Path) -> None:
     settings = settings_of()
     store = draw(tmp_path / "store", settings)
-    assert not is_needed(store, settings)
+    make_folder(store.files, 2)
+    assert not is_needed(store)
     shutil.rmtree(store.root / "frontier" / "002")
-    assert is_needed(store, settings)
+    assert is_needed(store)
+    rehydrate(store, settings, quiet)
+    assert not is_needed(store)
+
+
+def test_a_frontier_of_which_only_the_folder_is_left_is_made_again(tmp_path: Path) -> None:
+    store = draw(tmp_path / "store", settings_of())
+    assert not is_needed(store), "shards that never had a batch lack nothing"
+    shutil.rmtree(store.root / "frontier")
+    (store.root / "frontier").mkdir()
+    assert is_needed(store)
 
 
 @pytest.mark.parametrize("hosts_read", [0, 1])
@@ -169,7 +181,7 @@ def test_a_rehydration_that_is_cut_off_is_done_again(
             patch.setattr(rehydrate_module, "_links", die)
         with pytest.raises(KeyboardInterrupt):
             rehydrate(store, settings, quiet)
-    assert is_needed(store, settings)
+    assert is_needed(store)
     begin(store.root, {}, [], "me", quiet)
     assert waiting(store, settings) == ALL
 
