@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from lab import stores
 from lab.machines.kinds import KINDS
@@ -90,9 +91,17 @@ def mounting(tmp_path: Path) -> Iterator[Callable[[str, int], Mount]]:
 
 
 @pytest.fixture(scope="session")
-def crawled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that the real program has crawled; not to be changed (see `crawled`)."""
-    return stores.crawl(tmp_path_factory.mktemp("crawled"))
+def crawled_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A store that the real program has crawled, once for all processes; not to be changed (see `crawled`)."""
+    ours = tmp_path_factory.getbasetemp()
+    folder = (ours if worker_id == "master" else ours.parent) / "crawled-once"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of one who was killed
+            folder.mkdir()
+            stores.crawl(folder)
+            (folder / "done").touch()
+    return folder / "store"
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from crawler.fleet.heartbeats import ALIVE, ENDED
 from crawler.fleet.members import Facts, Members, look
 from crawler.fleet.regions import count_workers
 from crawler.fleet.shards import too_many_workers
+from crawler.fleet.totals import TOTALS, sum_by_rule, totals
 from crawler.frontier.backlog import Backlog, count_backlog
 from crawler.frontier.batches import lines_of
 from crawler.settings.regions import region_of_shard, regions_of
@@ -34,7 +35,6 @@ from crawler.web.reasons import KINDS
 from crawler.web.reasons import kind as kind_of
 from crawler.web.text import printable
 
-TOTALS = ("pages", "redirects", "sitemaps", "retries", "bytes", "skipped", "revisits", "unchanged", "changed")
 FRESHNESS = ("fresh", "due", "overdue")  # how many pages
 VISIT_RATES = ("revisits_rate", "unchanged_rate", "changed_rate")  # a second, over about the last minute
 WAITING_FOR = {"in_flight": "in flight", "turn": "request slot"}  # other names are plain words already
@@ -99,7 +99,7 @@ def tell(
         "limits": dict(sums["limits"].most_common()),
         **(_living(alive, of_the_living) if alive else backlog()._asdict()),
         "next_due": _next_due(of_the_living, members.counters),
-        "waiting_for": dict(_sum(of_the_living, "waiting_for").most_common()),
+        "waiting_for": dict(sum_by_rule(of_the_living, "waiting_for").most_common()),
         "uncounted": 0 if counters or counted else len(store.files.names("links")),
         "paused": is_paused(store.files),
         "blocked": _blocked(of_the_living),
@@ -151,17 +151,6 @@ def regions_without_machines(found: Facts) -> str:
     return ", ".join(region for region, about in found["regions"].items() if about["waiting"])
 
 
-def totals(counters: list[Facts]) -> Facts:
-    """Return the sums of the workers' counters; one worker may have withdrawn more failures than it made."""
-    busiest: Counter[str] = Counter()
-    for found in counters:
-        for host, pages in found.get("busiest", ()):
-            busiest[host] = max(busiest[host], pages)
-    sums = {name: sum(found.get(name, 0) for found in counters) for name in TOTALS}
-    by_rule = {name: _sum(counters, name) for name in ("reasons", "traps", "limits")}
-    return {**sums, **by_rule, "busiest": busiest}
-
-
 def _next_due(living: list[Facts], counters: list[Facts]) -> str | None:
     """Return when the next URL is due, if that was more than an hour away when it was last seen; else None."""
     if living:
@@ -179,14 +168,6 @@ def _blocked(counters: list[Facts]) -> dict[str, Facts]:
         for kind, sentence in found.get("blocked", {}).items():
             blocked[kind] = {"workers": blocked.get(kind, {"workers": 0})["workers"] + 1, "why": str(sentence)}
     return blocked
-
-
-def _sum(counters: list[Facts], name: str) -> Counter[str]:
-    """Return the sum of a counter that is split by reason or rule."""
-    total: Counter[str] = Counter()
-    for found in counters:
-        total.update(found.get(name, {}))
-    return total
 
 
 def as_text(found: dict[str, Any], verbose: bool = False) -> str:

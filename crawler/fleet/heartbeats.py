@@ -115,6 +115,8 @@ class Watch:
             seen = self.seen.get(id)
             if seen is None or (id in last and seen.heartbeat != last[id]):
                 self.seen[id] = Seen(last[id], 0.0, now)
+            elif id not in last and seen.heartbeat.mark == END:
+                del self.seen[id]  # its file was merged with those of others
             else:
                 seen.still += min(now - seen.looked, self.longest_gap)
                 seen.looked = now
@@ -125,21 +127,23 @@ class Watch:
 
     def mark_dead(self, id: str) -> None:
         """Remember that a worker was marked dead."""
-        if id in self.seen:
-            self.seen[id].still = float("inf")
+        if seen := self.seen.get(id):
+            seen.still = float("inf")
 
     def is_marked_dead(self, id: str) -> bool:
         """Tell whether a worker was marked dead already, and has shown no heartbeat since."""
-        return self.seen[id].still == float("inf")
+        seen = self.seen.get(id)
+        return seen is not None and seen.still == float("inf")
 
     def alive(self) -> list[Heartbeat]:
         """Return the last heartbeats of the workers that are alive."""
         # From a copy: the heartbeat thread may add a worker meanwhile.
         return [seen.heartbeat for seen in list(self.seen.values()) if self._is_alive(seen)]
 
-    def is_dead(self, id: str) -> bool:
-        """Tell whether a worker has ended, or has been silent for too long."""
-        return not self._is_alive(self.seen[id])
+    def dead(self, id: str) -> Heartbeat | None:
+        """Return the last heartbeat of a worker that has ended or been silent for too long; None if it has not."""
+        seen = self.seen.get(id)
+        return None if seen is None or self._is_alive(seen) else seen.heartbeat
 
     def _is_alive(self, seen: Seen) -> bool:
         return state_of(seen.heartbeat, seen.still, self.dead_after) == ALIVE
@@ -169,7 +173,7 @@ def read_counters(files: Files, known: dict[str, dict[str, Any]] | None = None) 
 
 
 def without_folded(counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return counters without those that others include: `check --repair` sums up workers that ended long ago."""
+    """Return counters without those that others include: workers that ended long ago are merged (`past`)."""
     folded = {id for found in counters for id in found.get("folded", ())}
     return [found for found in counters if found["heartbeat"].id not in folded]
 

@@ -53,6 +53,7 @@ class Shards:
         self.watch = Watch(settings.dead_after, settings.heartbeat)
         self.heartbeat = Heartbeat(self.me, 0)
         self.born = self.beaten = self._clock.monotonic()
+        self._beaten_at = self._clock.time()  # the same by the wall clock
         self.local_lock = LocalLock(self.me)
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
         self._owners: set[str] = set()  # the workers that have shards, as last seen
@@ -69,11 +70,15 @@ class Shards:
         began = self._clock.monotonic()  # the others may see the new heartbeat from now on, and count from then
         old, new = self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, idle)
         self.local_lock.note(counters)
-        if not self._renew(old, new, counters) and self._is_marked_dead():
-            self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
-            return False
+        if not self._renew(old, new, counters):
+            if self._is_marked_dead():
+                self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
+                return False
+            if self._has_been_away():
+                self.files.drop(new.name)  # `past` has our counters
+                return False
         self.heartbeat = new
-        self.beaten = began
+        self.beaten, self._beaten_at = began, self._clock.time()
         # We have just changed this folder, so the listing is fresh on every mount.
         names = self.files.names("workers")
         self.orders = {name for name in names if "@" not in name}
@@ -97,12 +102,24 @@ class Shards:
         """Tell whether our old heartbeat was marked, not removed by a call of ours whose reply was lost."""
         return any(heartbeat.mark == END for heartbeat in self._heartbeats_of(self.me))
 
+    def _has_been_away(self) -> bool:
+        """Tell whether the others have long thought us dead, by both clocks: one stands still in a suspended machine.
+
+        To be asked if our heartbeat is gone: it was marked, and merged with those of others since (see `past`).
+        """
+        away = max(self._clock.monotonic() - self.beaten, self._clock.time() - self._beaten_at)
+        return away >= self.dead_after
+
     def _heartbeats_of(self, id: str) -> list[Heartbeat]:
         return [heartbeat for heartbeat in heartbeats(self.files.names("workers")) if heartbeat.id == id]
 
     def count_alive(self) -> int:
         """Return how many workers are alive, including us."""
         return len(self._alive())
+
+    def count_ended(self) -> int:
+        """Return how many workers have ended and left their files, as last seen."""
+        return sum(seen.heartbeat.mark == END for seen in list(self.watch.seen.values()))
 
     def _alive(self) -> set[str]:
         return {heartbeat.id for heartbeat in self.watch.alive()} | {self.me}
@@ -196,8 +213,8 @@ class Shards:
         self.watch.expect(id, self._clock.monotonic())
         if self.watch.is_marked_dead(id):
             return True
-        if self.watch.is_dead(id):
-            return self._mark_dead(id, last=self.watch.seen[id].heartbeat.beat)
+        if heartbeat := self.watch.dead(id):
+            return self._mark_dead(id, last=heartbeat.beat)
         died_here, note = LocalLock.died_here(id)
         if died_here and self._mark_dead(id, note):
             LocalLock.remove(id)
@@ -291,6 +308,7 @@ class Shards:
 
         Otherwise the workers would end one after the other: each would take over shards and look twice again.
         """
+        self._heard &= self.watch.seen.keys()
         for seen in list(self.watch.seen.values()):
             id = seen.heartbeat.id
             if seen.heartbeat.mark == END and id not in self._heard:

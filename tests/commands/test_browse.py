@@ -15,7 +15,21 @@ from typing import Any
 
 import pytest
 from lab import stores
-from lab.world import COMMAND, LONG, Answers, Links, crawler, end, html, links, moved, plain, wait_for, world
+from lab.world import (
+    COMMAND,
+    LONG,
+    Answers,
+    Links,
+    call_program,
+    crawler,
+    end,
+    html,
+    links,
+    moved,
+    plain,
+    wait_for,
+    world,
+)
 from test_terminal import EVIL, evil_in, on_a_terminal
 
 from crawler import Store
@@ -331,7 +345,7 @@ def test_output_that_nobody_gets_is_no_fault(little: Path, monkeypatch: pytest.M
     no_room = "crawler: no space left for the output; free some, or print to another place\n"
     assert in_shell(f"crawler ls {little} > /dev/full") == (6, no_room)
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    assert "\\ufffd" in crawler("ls", str(little), "b.example")
+    assert "\\ufffd" in call_program(["ls", str(little), "b.example"], None)[1]
 
 
 @pytest.mark.parametrize("args", [["ls", "-a"], ["cat", f"{B}/"], ["cat", f"{B}/", "--json"]])

@@ -370,36 +370,6 @@ def test_many_files_of_ended_workers_become_one_and_the_totals_stay(many_workers
     assert before["reasons"] == {"tls": 300}
 
 
-@pytest.mark.parametrize("drops", [0, 70, 151])
-def test_a_fold_that_is_cut_off_changes_no_total(
-    many_workers: Path, monkeypatch: pytest.MonkeyPatch, drops: int
-) -> None:
-    files = Files(many_workers, "me")
-    expected = status(many_workers)
-    drop, dropped = Files.drop, []
-
-    def drop_or_die(self: Files, name: str) -> bool:
-        if len(dropped) == drops:
-            raise KeyboardInterrupt
-        dropped.append(name)
-        return drop(self, name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Files, "drop", drop_or_die)
-        with pytest.raises(KeyboardInterrupt):
-            repair.fold(files, time.time())
-    assert status(many_workers) == expected
-    repair.fold(files, time.time())
-    assert status(many_workers) == expected
-
-
-def test_a_worker_that_ended_just_now_is_left_alone(many_workers: Path) -> None:
-    young = many_workers / Heartbeat("ffffffff", 3, "end").name
-    young.write_bytes(to_json({"pages": 7}))
-    check(many_workers, "--repair")
-    assert young.exists()
-
-
 # ---- bad input, and very many pages
 
 

@@ -18,9 +18,10 @@ from crawler.commands.arguments import Add
 from crawler.commands.check.files import Facts, Pages, others
 from crawler.commands.check.findings import KINDS, Problem, Scene, look
 from crawler.commands.check.links import Links, due_revisits
-from crawler.commands.check.repair import MAX_ENDED, Repair, alone, fold
-from crawler.commands.status import totals
-from crawler.fleet.heartbeats import END, Heartbeat, read_counters
+from crawler.commands.check.repair import Repair, alone
+from crawler.fleet.heartbeats import read_counters
+from crawler.fleet.past import MAX_ENDED, count_ended, merge
+from crawler.fleet.totals import totals
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import in_parts
 from crawler.store.lock import LOCK
@@ -152,9 +153,9 @@ def run(options: argparse.Namespace) -> int:
         return errors.FOUND if reporter.counts else errors.OVER
     with alone(writer, settings, options.quick) as (scene, lock):
         _check(scene, has_frontier, Reporter(options.json, Repair(writer, settings, lock)))
-        folded = fold(store.files, scene.clock)
-        if folded:
-            say(f"merged the counters of {many(folded, 'worker')} that ended long ago", sys.stderr)
+        merged = merge(store.files, scene.clock, lock)
+        if merged:
+            say(f"merged the counters of {many(merged, 'worker')} that ended long ago", sys.stderr)
     return errors.OVER
 
 
@@ -166,7 +167,7 @@ def _check(scene: Scene, has_frontier: bool, reporter: Reporter) -> None:
     about = sums["pages"] + sums["redirects"] + sums["sitemaps"] + (+sums["reasons"]).total()
     reporter.report(filter(None, terminal.bar(check.of_files(), "checking", about or None)))
     reporter.report(check.of_links())
-    ended = sum(heartbeat.mark == END for heartbeat in filter(None, map(Heartbeat.of, scene.files.names("workers"))))
+    ended = count_ended(scene.files)
     if ended > MAX_ENDED and not reporter.repair:
         scene.harmless["files of workers that have ended (--repair merges them)"] = ended
     say(reporter.sum_up(check.counted(), scene.harmless))

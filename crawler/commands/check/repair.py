@@ -7,17 +7,13 @@ next run rehydrate.
 
 from __future__ import annotations
 
-import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from crawler.commands import status
 from crawler.commands.check.findings import Problem, Scene, look
 from crawler.errors import Busy
-from crawler.fleet.control import ABANDONED
-from crawler.fleet.heartbeats import END, Heartbeat, read_counters
 from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox
@@ -26,13 +22,10 @@ from crawler.store import segments
 from crawler.store.directories import leaf_of
 from crawler.store.history import HISTORY, RECORD, files_of
 from crawler.store.lock import StoreLock
-from crawler.store.mount import Files
-from crawler.store.records import to_json, utc
+from crawler.store.records import utc
 from crawler.store.store import file_of
 from crawler.store.writer import StoreWriter
 from crawler.terminal import say
-
-MAX_ENDED = 100  # workers whose files are left as they are
 
 
 @contextmanager
@@ -100,35 +93,3 @@ class Repair:
         for name in self.files.names("shards"):
             if name.startswith(f"{number}@") and name != f"{number}@{FREE}":
                 self.files.drop(f"shards/{name}")
-
-
-def fold(files: Files, clock: float) -> int:
-    """Merge the files of workers that ended long ago, if there are many; return how many there were.
-
-    The merged file lists the workers whose counts it includes, and those are then ignored: a kill changes no total. A
-    second merged file replaces the first without that list.
-    """
-    counters = read_counters(files)
-    _drop(files, {id for found in counters for id in found.get("folded", ())})  # left by a fold that was killed
-    past = [found for found in counters if _is_past(files, found["heartbeat"], clock)]
-    if len(past) <= MAX_ENDED:
-        return 0
-    sums = status.totals(past)
-    facts = {**sums, "busiest": sums["busiest"].most_common(10)}
-    ids = {found["heartbeat"].id for found in past}
-    for _ in range(2):
-        sum_of = Heartbeat(f"past-{secrets.token_hex(4)}", 1, END)
-        files.put(sum_of.name, to_json({"id": sum_of.id, **facts, "folded": sorted(ids)}))
-        _drop(files, ids)
-        ids = {sum_of.id}
-    return len(past)
-
-
-def _is_past(files: Files, heartbeat: Heartbeat, clock: float) -> bool:
-    return heartbeat.mark == END and clock - (files.written(heartbeat.name) or clock) > ABANDONED
-
-
-def _drop(files: Files, ids: set[str]) -> None:
-    for heartbeat in filter(None, map(Heartbeat.of, files.names("workers"))):
-        if heartbeat.id in ids:
-            files.drop(heartbeat.name)

@@ -26,6 +26,7 @@ from crawler.errors import DiskFull, StoreAway, StoreError
 from crawler.fleet.control import PAUSE, STOP
 from crawler.fleet.heartbeats import ALL
 from crawler.fleet.heartbeats import LATER as LATER_MARK
+from crawler.fleet.past import MAX_ENDED, merge_if_many
 from crawler.fleet.shards import Shards, too_many_workers
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
@@ -45,6 +46,7 @@ ROUND_INTERVAL = 0.02  # seconds
 POLLED_AT_ONCE = 16  # other inboxes that are read with our first one, in turn
 TIDY_INTERVAL = 5.0  # seconds
 INDEX_INTERVAL = 60.0  # seconds between looks for WARC files that dead workers have left without an index
+MERGE_INTERVAL = 600.0  # seconds between attempts to merge what workers that ended long ago have left
 STOP_TIMEOUT = 5.0  # seconds that a stopping worker waits for a store that is away or full
 FAR = 3600.0  # seconds: for what is due later than that, a run does not wait
 FEW = 32  # waiting tasks: with fewer, batches from this machine are looked for at once
@@ -78,7 +80,8 @@ class Upkeep:
         """`check_cpu` moves this process off a contended core."""
         self._archive = archive
         self._indexing: asyncio.Task[None] | None = None
-        self._next_indexing = 0.0
+        self._merging: asyncio.Task[None] | None = None
+        self._next_indexing = self._next_merge = 0.0
         self._store, self._files, self._frontier, self._table = store, store.files, frontier, frontier.table
         self._seeds, self._shards, self._flush, self._in_flight = seeds, shards, flush, in_flight
         self._pauses, self._counters, self._limit, self._survey = pauses, counters, limit, survey
@@ -275,6 +278,7 @@ class Upkeep:
         self._files.directories.close_kept()  # regularly: a user may have moved a folder that we keep open
         await self._flush.sync_records()
         self._index_left_soon()
+        self._merge_past_soon()
         return all([await self._frontier.tidy(shard) for shard in list(self._frontier.owned)])
 
     def _index_left_soon(self) -> None:
@@ -288,6 +292,18 @@ class Upkeep:
     async def _index_left(self, archive: Archive) -> None:
         with suppress(StoreError):  # the next look finds them again
             await self._io(archive.index_left)
+
+    def _merge_past_soon(self) -> None:
+        """Merge what workers that ended have left in `workers/`, likewise, if they are many."""
+        now = self._clock.monotonic()
+        if self._row == 0 and now >= self._next_merge and self._shards.count_ended() > MAX_ENDED:
+            self._next_merge = now + MERGE_INTERVAL
+            self._merging = asyncio.create_task(self._merge_past())
+
+    async def _merge_past(self) -> None:
+        with suppress(StoreError):  # the next attempt continues
+            merged = await self._io(merge_if_many, self._store, self._settings.now)
+            log.debug("merged the counters of %d workers that ended long ago", merged)
 
     def _warn_of_limits(self) -> None:
         """Say once of each limit that it was reached: its default may not be what the operator wants."""

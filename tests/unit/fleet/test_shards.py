@@ -368,7 +368,7 @@ def test_time_in_which_we_did_not_look_counts_for_two_pulses_at_most() -> None:
     assert [heartbeat.id for heartbeat in watch.alive()] == ["bob"]
     for now in (1002, 1004, 1006, 1008):
         watch.look([Heartbeat("bob", 1)], now)
-    assert watch.is_dead("bob") and not watch.alive()
+    assert watch.dead("bob") and not watch.alive()
     watch.look([Heartbeat("bob", 2)], 1010)
     assert [heartbeat.id for heartbeat in watch.alive()] == ["bob"]
 
