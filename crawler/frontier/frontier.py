@@ -288,7 +288,7 @@ class Frontier:
         left = self.table.left
         small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES // 2), key=left.__getitem__)
         if len(small) > MAX_SMALL:
-            await self._merge(shard, small[: len(small) // 2])
+            await self._merge(shard, small[: len(small) // 2 + 1])  # two at least: one alone would only be renamed
         for name in await self._drop_finished(shard):
             del left[self._batches[shard].pop(name)]
         return True

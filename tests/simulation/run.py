@@ -22,7 +22,7 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-LIMIT = 3600.0  # simulated seconds: a host that failed often rests for minutes
+LIMIT = 4 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
 TROUBLES, SECONDS = 6, 12.0
 SHOW_EVERY = 100  # seeds
 
