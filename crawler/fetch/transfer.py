@@ -39,6 +39,7 @@ from crawler.web.page import Failure, Fetched
 
 _SUPPRESS_CONNECT_HEADERS = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl has no name for
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
+_CACHE_SECONDS = 2  # that libcurl keeps addresses: each request brings its own, and libcurl walks over all for each
 _STOP = 0  # returned by a callback: fewer bytes than given, which makes libcurl end the transfer
 
 
@@ -78,6 +79,7 @@ class Transfer:
             pycurl.BUFFERSIZE: 128 << 10,  # most pages in one piece
             pycurl.TIMEOUT_MS: math.ceil(options.timeout * 1000),
             pycurl.LOW_SPEED_LIMIT: 1,
+            pycurl.DNS_CACHE_TIMEOUT: _CACHE_SECONDS,
             pycurl.PROXY: options.proxy or "",  # empty, not unset: libcurl would take one from the environment
             pycurl.NOPROXY: "",
             _SUPPRESS_CONNECT_HEADERS: 1,
