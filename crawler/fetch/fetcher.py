@@ -159,7 +159,10 @@ class Fetcher:
         if isinstance(found, NoAddress):
             return request.fail("dns", found.detail)
         allowed = tuple(address for address in found if reach_of(address) <= request.reach)[:MAX_ADDRESSES]
-        return replace(request, addresses=allowed) if allowed else request.fail("private-address", found[0])
+        if not allowed:
+            return request.fail("private-address", found[0])
+        request.addresses = allowed
+        return request
 
     def _destinations(self, request: Request) -> tuple[str, ...]:
         """Return the addresses that a request may go to: what the name has now, and that of a kept connection."""

@@ -86,7 +86,7 @@ class FetchOptions:
             check_connect_to(rule)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each page, and that takes three times as long
 class Request:
     """One request, complete before anything is sent."""
 
