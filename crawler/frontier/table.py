@@ -466,12 +466,16 @@ class Table:
         marks = ", ".join("?" * len(by_key))
         query = f"SELECT key, batch, depth FROM task WHERE key IN ({marks}) AND state < {DONE}"
         found = self._db.execute(query, list(by_key)).fetchall()
+        stored: dict[Host, tuple[int, int]] = {}  # pages and bytes that each host has more
         for key, task in by_key.items():
             if key not in self._taken:  # its shard was not ours for a while, or it is to be retried
                 self._reread(task.host)
             elif kept or sizes:
                 host = self._taken[key][1]
-                self._hosts.set_stored(host, host.kept + kept, (host.size or 0) + sizes.get(task.name, 0))
+                pages, size = stored.get(host, (0, 0))
+                stored[host] = pages + kept, size + sizes.get(task.name, 0)
+        for host, (pages, size) in stored.items():
+            self._hosts.set_stored(host, host.kept + pages, (host.size or 0) + size)
         self._mark_rows([row[:2] for row in found])
         self._forget_revisits([key for key, *_ in found if by_key[key].kind == REVISIT])
         for key, batch, depth in found if links and self.relax else ():
