@@ -12,10 +12,9 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crawler.crawl.logs import log
-from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.handling import Handling
 from crawler.crawl.worker.jars import Jars
@@ -37,6 +36,9 @@ from crawler.store.store import Robots, path_of
 from crawler.store.writer import StoreWriter
 from crawler.web import reasons
 from crawler.web.page import Failure, Saved
+
+if TYPE_CHECKING:
+    from crawler.crawl.worker.archive import Archive
 
 GROUP, GROUP_BYTES = (
     256,

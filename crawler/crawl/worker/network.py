@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker.address_pace import AddressPace
-from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.ending import Stopped
 from crawler.crawl.worker.jars import Jars
 from crawler.fetch.exchange import Exchange
@@ -25,6 +24,9 @@ from crawler.web import urls
 from crawler.web.page import Failure, Fetched, Place
 from crawler.web.robots import MAX_ROBOTS_BYTES
 from crawler.web.sitemap import MAX_SITEMAP_BYTES
+
+if TYPE_CHECKING:
+    from crawler.crawl.worker.archive import Archive
 
 NO_DESCRIPTOR = {"dns", "connect", "tls", "timeout"}  # reasons that a lack of file descriptors may look like
 

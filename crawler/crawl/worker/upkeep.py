@@ -11,11 +11,10 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import OPERATOR_STOP, Scoreboard
-from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import LATER, LIMIT, OVER, REPLACED, STOPPED, Ending, Stopped
 from crawler.crawl.worker.flush import Flush
@@ -37,6 +36,9 @@ from crawler.store.clock import Clock
 from crawler.store.mount import Io
 from crawler.store.records import utc
 from crawler.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from crawler.crawl.worker.archive import Archive
 
 FLUSH_INTERVAL = 1.0  # seconds that a page waits to be flushed with others while all workers are busy
 IDLE_FLUSH_INTERVAL = 0.2  # the same while a worker is idle; also between checks for batches from this machine

@@ -15,7 +15,6 @@ from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import HANDLER, Scoreboard
 from crawler.crawl.watchdog import TICK_INTERVAL
 from crawler.crawl.worker.address_pace import AddressPace
-from crawler.crawl.worker.archive import Archive
 from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import MARKED_DEAD, STOPPED, Ending
 from crawler.crawl.worker.flush import Flush
@@ -122,7 +121,11 @@ class Worker:
         )
         note = partial(self._note_reading, reader=HANDLER)
         self.handling = Handling(on_page, self.counters, note) if on_page else None
-        self.archive = Archive(store.files, settings, clock, random) if settings.warc else None
+        self.archive: Archive | None = None
+        if settings.warc:
+            from crawler.crawl.worker.archive import Archive  # here: few crawls need it
+
+            self.archive = Archive(store.files, settings, clock, random)
         self.flush = Flush(
             store,
             self.frontier,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -519,3 +521,12 @@ def test_a_very_large_page_is_read_in_a_thread_while_other_visits_go_on(
     assert second[0] == small and set(second[1]) == {small, first[0]}, "the one that waits is not to blame"
     assert first[1] == [first[0]] and {*third[1]} - {small} == {third[0]}
     assert mine.scoreboard.reading(0) == []
+
+
+def test_a_worker_that_keeps_no_exchanges_loads_nothing_for_warc_files() -> None:
+    script = """
+import sys
+import crawler.crawl.process, crawler.crawl.worker.worker
+assert not sys.modules.keys() & {"crawler.crawl.worker.archive", "crawler.web.warc", "uuid"}
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
