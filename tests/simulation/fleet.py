@@ -296,6 +296,13 @@ class Fleet:
         """The runs that have not ended."""
         return [run for run in self.runs if not run.is_gone]
 
+    def is_at_rest(self) -> bool:
+        """Whether no machine and no operator does anything; asked after each step."""
+        for run in reversed(self.runs):  # the last ones are still there
+            if run.ended is None and not run.process.is_dead:
+                return False
+        return not self.busy
+
     def is_incomplete(self) -> bool:
         """Whether the frontier lacks something, and says so: then a run rehydrates before it ends."""
         folder = self.disk.find("frontier")

@@ -19,6 +19,7 @@ from crawler.crawl.worker import heartbeat, upkeep
 from crawler.fleet import control, members, shards
 from crawler.frontier import batches, frontier
 from crawler.store import directories, jars, lock, mount, reading, store, sync, writer
+from crawler.store.clock import SYSTEM
 from crawler.store.writer import StoreWriter
 from simulation.mount import Profile
 from simulation.system import System
@@ -138,6 +139,20 @@ def alone(self: StoreWriter, *_: Any, **__: Any) -> Iterator[NoLock]:
 
 
 @contextmanager
+def system_clock(clock: Time) -> Iterator[None]:
+    """Let the clock that is the default everywhere show the time of the simulation."""
+    names = ("monotonic", "time", "sleep")
+    real = {name: getattr(SYSTEM, name) for name in names}
+    try:
+        for name in names:
+            object.__setattr__(SYSTEM, name, getattr(clock, name))
+        yield
+    finally:
+        for name, call in real.items():
+            object.__setattr__(SYSTEM, name, call)
+
+
+@contextmanager
 def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
     """Let the program run in the simulation."""
     clock, tokens, locks = Time(world), Tokens(world), local_lock(world)
@@ -163,5 +178,6 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
     with ExitStack() as stack:
         for where, name, value in changes:
             stack.enter_context(mock.patch.object(where, name, value))
+        stack.enter_context(system_clock(clock))
         stack.callback(log.setLevel, level)
         yield

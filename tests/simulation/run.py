@@ -119,7 +119,7 @@ def _let_end(world: World, fleet: Fleet) -> None:
     """Wait until all troubles are over and every machine has ended; where none is left, start one."""
     limit = world.now + LIMIT
     for attempt in range(12):
-        if not world.run(lambda: not fleet.running and not fleet.busy, limit):
+        if not world.run(fleet.is_at_rest, limit):
             raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LIMIT:.0f} s")
         last = fleet.runs[-1].ended if fleet.runs else ""
         if attempt and last in (OVER, LATER) and not fleet.checks.missing():

@@ -61,10 +61,10 @@ class System:
         self._handles: dict[int, Handle] = {}
         self._numbers = count(1 << 30)
         self.counts: dict[str, int] = {}  # of operations, by kind
+        for name in NAMES:
+            setattr(self, name, getattr(os, name))
 
     def __getattr__(self, name: str) -> Any:
-        if name in NAMES:
-            return getattr(os, name)
         raise AttributeError(f"the simulated mount has no os.{name} yet")
 
     # ---- handles
