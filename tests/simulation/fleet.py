@@ -22,6 +22,7 @@ from crawler.fleet import control
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import LOSS
 from crawler.settings.settings import Settings
+from crawler.store.inboxes import shards_in
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter, open_to_write
 from simulation.checks import Checks
@@ -308,4 +309,5 @@ class Fleet:
         folder = self.disk.find("frontier")
         names = set(folder.entries) if folder else set()
         is_marked = any(f"frontier/{name}".startswith((rehydrate.MARK, LOSS)) for name in names)
-        return is_marked or len([name for name in names if name.isdecimal()]) < SHARDS
+        folders, made = shards_in(names)
+        return is_marked or not made <= folders
