@@ -13,7 +13,7 @@ KINDS  := local,bindfs,sshfs,gluster,moosefs,nfs4,nfs3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test pythons fleet mounts bench fuzz simulate mutants soak check manual lock dist zipapp clean
+.PHONY: help venv demo test pythons fleet mounts bench fuzz simulate mutants model soak check manual lock dist zipapp clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' Makefile
@@ -79,10 +79,13 @@ SEEDS ?= 200
 FROM  ?= 0
 SEED  ?=
 simulate: $(READY) ## a simulated fleet with trouble, from numbers: SEEDS=1000 FROM=5000; one again: SEED=17 ARGS="--verbose"
-	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM) --jobs 0) $(ARGS)
 
 mutants: $(READY) ## break each invariant on purpose, and print how many seeds of the simulation it takes to notice
-	@PYTHONPATH=tests $(BIN)/python -m simulation.mutants $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m simulation.mutants --jobs 0 $(ARGS)
+
+model: $(READY) ## every order of steps of two workers, and each broken variant of the protocol is caught (spin; some minutes)
+	@$(PYTEST) -n 2 -rs -m fleet tests/model -k "not larger" $(ARGS)
 
 HOURS ?= 1
 soak: $(READY) ## two machines on an endless web for HOURS=1, with faults; memory, descriptors and files are plotted in .soak/

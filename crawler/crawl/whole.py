@@ -134,5 +134,5 @@ def recount(store: StoreWriter) -> None:
     log.info("the counters were corrected by what is stored: %s", facts)
 
 
-def _hosts(store: StoreWriter) -> set[str]:
-    return {*store.files.names("links"), *store.files.names("errs")}
+def _hosts(store: StoreWriter) -> list[str]:
+    return sorted({*store.files.names("links"), *store.files.names("errs")})

@@ -400,4 +400,5 @@ def test_what_continuous_integration_runs_is_a_program_and_calls_the_targets_tha
     called = [line for line in run.read_text("utf-8").splitlines() if line.startswith(("make ", "timeout 40m make "))]
     assert called[:2] == ["make venv", "make check test"]
     assert called[2] == 'make pythons PYTHONS="3.12 3.13 3.14"'
-    assert called[3].startswith("timeout 40m make fleet ")
+    assert called[3:6] == ["make simulate SEEDS=200", "make mutants", "make model"]  # each of them a gate
+    assert called[6].startswith("timeout 40m make fleet ")

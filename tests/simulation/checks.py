@@ -107,6 +107,8 @@ class Checks:
         host, now = urls.host(url), self._world.now
         self._world.note(f"request {url}")
         owns = self._disk.find(f"shards/{self._shard(host)}@{process.name}") is not None
+        if self._has_ended(process.name):
+            self._fail(f"{url} was requested by {process.name}, whose last heartbeat says that it has ended or is dead")
         before, owned = self._last.get(host, (-1e9, False))
         if not owns and not self.is_damaged:
             self._fail(f"{url} was requested by {process.name}, which does not own it")
@@ -114,6 +116,12 @@ class Checks:
             self._fail(f"{host} was requested after {now - before:.3f} s by its owner {process.name}")
         self._last[host] = now, owns
         self.requests[url] += 1
+
+    def _has_ended(self, worker: str) -> bool:
+        """Whether a worker has signed off, or others have marked it dead because it was silent."""
+        folder = self._disk.find("workers")
+        names = folder.entries if folder else ()
+        return any(name.startswith(f"{worker}@") and name.endswith(".end") for name in names)
 
     def is_done(self, url: str) -> bool:
         """Whether a URL has a record or a failure record."""

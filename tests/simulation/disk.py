@@ -22,6 +22,7 @@ class Node:
         "inode",
         "is_synced",
         "mode",
+        "name",
         "parent",
         "replaced",
         "requested",
@@ -33,6 +34,7 @@ class Node:
         self.data = b""
         self.entries: dict[str, Node] = {}
         self.parent: Node | None = None
+        self.name = ""  # in its parent, when it was last given one
         self.is_synced = mode == FOLDER
         self.written = self.changed = self.requested = now  # requested: when a machine was about to give it its name
         self.replaced: tuple[float, object] = (-1e9, None)  # when its name belonged to another file, and who did it
@@ -54,6 +56,7 @@ class Change:
             self.folder.entries.pop(self.name, None)
         else:
             self.folder.entries[self.name] = self.old
+            self.old.parent, self.old.name = self.folder, self.name
 
 
 class Disk:
@@ -84,7 +87,7 @@ class Disk:
                 del change.folder.entries[change.name]
             else:
                 change.folder.entries[change.name] = change.new
-                change.new.parent, change.new.changed = change.folder, now
+                change.new.parent, change.new.name, change.new.changed = change.folder, change.name, now
         if self._loses:
             self._journal.append(made)
         for change in made:
@@ -106,10 +109,9 @@ class Disk:
         parts: list[str] = []
         while node is not self.root:
             parent = node.parent
-            name = next((name for name, it in parent.entries.items() if it is node), None) if parent else None
-            if name is None or parent is None:
+            if parent is None or parent.entries.get(node.name) is not node:
                 return None
-            parts.append(name)
+            parts.append(node.name)
             node = parent
         return "/".join(reversed(parts))
 

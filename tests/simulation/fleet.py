@@ -22,6 +22,7 @@ from crawler.fleet import control
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import LOSS
 from crawler.settings.settings import Settings
+from crawler.store.inboxes import shards_in
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter, open_to_write
 from simulation.checks import Checks
@@ -296,9 +297,17 @@ class Fleet:
         """The runs that have not ended."""
         return [run for run in self.runs if not run.is_gone]
 
+    def is_at_rest(self) -> bool:
+        """Whether no machine and no operator does anything; asked after each step."""
+        for run in reversed(self.runs):  # the last ones are still there
+            if run.ended is None and not run.process.is_dead:
+                return False
+        return not self.busy
+
     def is_incomplete(self) -> bool:
         """Whether the frontier lacks something, and says so: then a run rehydrates before it ends."""
         folder = self.disk.find("frontier")
         names = set(folder.entries) if folder else set()
         is_marked = any(f"frontier/{name}".startswith((rehydrate.MARK, LOSS)) for name in names)
-        return is_marked or len([name for name in names if name.isdecimal()]) < SHARDS
+        folders, made = shards_in(names)
+        return is_marked or not made <= folders

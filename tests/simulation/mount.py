@@ -97,9 +97,10 @@ class Mount:
 
     def look_up(self, folder: Node, name: str) -> Node:
         """Return what has a name, unless this machine believes that nothing has."""
-        since = self._missing.get((id(folder), name))
-        if since is not None and self.world.now - since < self.profile.missing:
-            raise error(errno.ENOENT)
+        if self._missing:
+            since = self._missing.get((id(folder), name))
+            if since is not None and self.world.now - since < self.profile.missing:
+                raise error(errno.ENOENT)
         node = folder.entries.get(name)
         if node is None:
             if self.profile.missing:

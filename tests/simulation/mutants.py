@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -133,7 +136,10 @@ MUTANTS = (
     Mutant(
         "a worker that is marked dead does not end",
         "5",
-        (Change(Shards, "beat", "self._is_marked_dead()", "False"),),
+        (
+            Change(Shards, "beat", "self._is_marked_dead()", "False"),
+            Change(Shards, "beat", "self._has_been_away()", "False"),
+        ),
         "nfs3",
         100,
         FREEZE,
@@ -151,7 +157,7 @@ MUTANTS = (
         "6",
         (
             Change(BatchFiles, "_note_loss", "mark = ", "return; mark = "),
-            Change(rehydrate, "is_needed", "return not shards <= folders or", "return"),
+            Change(rehydrate, "is_needed", "not made <= folders or", ""),
         ),
         None,
         40,
@@ -267,7 +273,7 @@ def _changed(changes: list[Change]) -> Any:
 def find(mutant: Mutant, most: int | None = None) -> tuple[int, Scenario, Result] | None:
     """Return how many seeds it took to find a mutant, and the last of them; None if it was not found."""
     with applied(mutant):
-        for count in range(1, (most or mutant.within) + 1):
+        for count in range(1, (mutant.within if most is None else most) + 1):
             scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only)
             result = simulate(scenario)
             if result.error:
@@ -283,16 +289,27 @@ def row(mutant: Mutant, found: tuple[int, Scenario, Result] | None) -> str:
     return f"{mutant.invariant:8} {mutant.name:50} {count:4} {scenario.profile:8} {str(result.error)[:90]}"
 
 
+def line(number: int, most: int | None = None) -> tuple[bool, str]:
+    """Return whether the mutant with this number was found, and its line of the table."""
+    found = find(MUTANTS[number], most)
+    return found is not None, row(MUTANTS[number], found)
+
+
 def main() -> int:
-    """Print the table."""
+    """Print the table; 1 if some mutant was not found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-k", default="", help="only those whose name has this")
-    parser.add_argument("--most", type=int)
+    parser.add_argument("--most", type=int, help="seeds for each")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; 0 for one on each core")
     options = parser.parse_args()
-    for mutant in MUTANTS:
-        if options.k in mutant.name:
-            print(row(mutant, find(mutant, options.most)), flush=True)
-    return 0
+    chosen = [mutant for mutant in MUTANTS if options.k in mutant.name]
+    missed = 0
+    with ProcessPoolExecutor(options.jobs or len(os.sched_getaffinity(0))) as pool:
+        for is_found, text in pool.map(partial(line, most=options.most), map(MUTANTS.index, chosen)):
+            missed += not is_found
+            print(text, flush=True)
+    print(f"{len(chosen)} mutants, {missed} not found")
+    return int(missed > 0 or not chosen)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
 """Run the simulation for many numbers; a failure is shrunk, and printed with the command that replays it.
 
-PYTHONPATH=tests python -m simulation.run --seeds 1000 [--from 0] [--profile sshfs] [--seed 17 --troubles 0,2 --verbose]
+PYTHONPATH=tests python -m simulation.run --seeds 1000 [--from 0] [--jobs 2] [--profile sshfs] [--seed 17 --verbose]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from random import Random
 
 from crawler.crawl.worker.ending import LATER, OVER
@@ -119,7 +123,7 @@ def _let_end(world: World, fleet: Fleet) -> None:
     """Wait until all troubles are over and every machine has ended; where none is left, start one."""
     limit = world.now + LIMIT
     for attempt in range(12):
-        if not world.run(lambda: not fleet.running and not fleet.busy, limit):
+        if not world.run(fleet.is_at_rest, limit):
             raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LIMIT:.0f} s")
         last = fleet.runs[-1].ended if fleet.runs else ""
         if attempt and last in (OVER, LATER) and not fleet.checks.missing():
@@ -176,20 +180,29 @@ def report(scenario: Scenario, result: Result, small: Scenario) -> str:
     )
 
 
+def check(seed: int, profile: str | None, is_quick: bool, only: tuple[str, ...]) -> tuple[str, str]:
+    """Run one number; return its profile, and what a person needs to know if it failed."""
+    scenario = Scenario.of(seed, profile, only)
+    result = simulate(scenario)
+    if not result.error:
+        return scenario.profile, ""
+    return scenario.profile, report(scenario, result, scenario if is_quick else shrink(scenario))
+
+
 def many(
-    seeds: Iterable[int], profile: str | None, is_quick: bool = False, only: tuple[str, ...] = ()
+    seeds: Iterable[int], profile: str | None, is_quick: bool = False, only: tuple[str, ...] = (), jobs: int = 1
 ) -> tuple[int, Counter[str]]:
-    """Run many numbers; return how many failed, and how many there were of each profile."""
+    """Run many numbers, in several processes; return how many failed, and how many there were of each profile."""
     failed, counts = 0, Counter[str]()
-    for seed in seeds:
-        scenario = Scenario.of(seed, profile, only)
-        counts[scenario.profile] += 1
-        result = simulate(scenario)
-        if counts.total() % SHOW_EVERY == 0:
-            print(f"{counts.total()} seeds, {failed} failed", file=sys.stderr, flush=True)
-        if result.error:
-            failed += 1
-            print(report(scenario, result, scenario if is_quick else shrink(scenario)), flush=True)
+    call = partial(check, profile=profile, is_quick=is_quick, only=only)
+    with ProcessPoolExecutor(jobs, get_context("fork")) if jobs > 1 else nullcontext() as pool:
+        for name, text in pool.map(call, seeds) if pool else map(call, seeds):  # in order, whoever is first
+            counts[name] += 1
+            failed += bool(text)
+            if text:
+                print(text, flush=True)
+            if counts.total() % SHOW_EVERY == 0:
+                print(f"{counts.total()} seeds, {failed} failed", file=sys.stderr, flush=True)
     return failed, counts
 
 
@@ -202,6 +215,7 @@ def main() -> int:
     parser.add_argument("--profile", choices=[*PROFILES])
     parser.add_argument("--only", default="", help="kinds of trouble, with commas")
     parser.add_argument("--troubles", help="numbers of those that happen, or none")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; 0 for one on each core")
     parser.add_argument("--quick", action="store_true", help="do not shrink failures")
     parser.add_argument("--digest", action="store_true", help="print what the log of each seed comes to")
     for name in ("machines", "workers", "pages"):
@@ -210,16 +224,20 @@ def main() -> int:
     options = parser.parse_args()
     if options.seed is not None:
         return _one(options)
-    began = time.process_time()
     if options.digest:
         for seed in range(options.first, options.first + options.seeds):
             result = simulate(Scenario.of(seed, options.profile))
             print(seed, result.lines, result.digest, result.error or "")
         return 0
     failed, counts = many(
-        range(options.first, options.first + options.seeds), options.profile, options.quick, _kinds(options.only)
+        range(options.first, options.first + options.seeds),
+        options.profile,
+        options.quick,
+        _kinds(options.only),
+        options.jobs or len(os.sched_getaffinity(0)),
     )
-    seconds = time.process_time() - began
+    spent = os.times()
+    seconds = spent.user + spent.system + spent.children_user + spent.children_system
     profiles = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(
         f"{counts.total()} seeds ({profiles}), {failed} failed; {seconds:.0f} CPU seconds, "

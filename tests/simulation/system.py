@@ -61,16 +61,18 @@ class System:
         self._handles: dict[int, Handle] = {}
         self._numbers = count(1 << 30)
         self.counts: dict[str, int] = {}  # of operations, by kind
+        for name in NAMES:
+            setattr(self, name, getattr(os, name))
 
     def __getattr__(self, name: str) -> Any:
-        if name in NAMES:
-            return getattr(os, name)
         raise AttributeError(f"the simulated mount has no os.{name} yet")
 
     # ---- handles
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        self._check()
+        current = self._world.current
+        if current is not None and current.is_dead:
+            raise Killed
         if dir_fd is None:
             mount = self._mount(path)
             return self._new(mount, self._walk(mount, path))
@@ -119,12 +121,13 @@ class System:
         return found
 
     def _mount(self, path: str) -> Mount:
-        return self._mounts[path.removeprefix(ROOT).partition("/")[0]]
+        return self._mounts[path.split("/", 3)[2]]
 
     def _walk(self, mount: Mount, path: str) -> Node:
-        self._call("walk", mount, lambda: None) if self._world.now < mount.away_until else None
+        if self._world.now < mount.away_until:
+            self._call("walk", mount, lambda: None)
         node = self._disk.root
-        for part in path.removeprefix(ROOT).split("/")[1:]:
+        for part in path.split("/")[3:]:  # after /simulated/<machine>
             node = mount.look_up(node, part)
         return node
 
@@ -269,7 +272,9 @@ class System:
         return 0
 
     def _call(self, what: str, mount: Mount, act: Callable[[], Any], retransmitted: int = 0) -> Any:
-        self._check()
+        current = self._world.current
+        if current is not None and current.is_dead:
+            raise Killed
         self.counts[what] = self.counts.get(what, 0) + 1
         return mount.call(what, act, retransmitted)
 
