@@ -322,7 +322,18 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Decision | None:
     """Return what would exclude it if it were requested now."""
     if found["robots"].get("allowed") is False and settings.robots:
         return "robots", f"{look_up('robots').meaning}, as it was last read"
-    return StoredLimits(store, settings).reached(urls.host(found["url"]))
+    host, limits = urls.host(found["url"]), StoredLimits(store, settings)
+    limits.add_waiting(_waiting_hosts(store.files, found["shard"], urls.zone(host)))
+    return limits.reached(host)
+
+
+def _waiting_hosts(files: Files, shard: int, zone: str) -> set[str]:
+    """Return the hosts of a domain of which URLs wait: its shard has all of them if the domain has limits."""
+    hosts: set[str] = set()
+    for data in read_batches(files, shard):
+        lines = (line for line in data.splitlines(keepends=True) if zone.encode() in line)
+        hosts.update(task.host for task in from_lines(b"".join(lines)))
+    return hosts
 
 
 # ---- for people

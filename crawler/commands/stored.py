@@ -35,8 +35,12 @@ def count_stored(store: Store, known: Counter[str], clock: Callable[[], float] =
         if clock() > until:
             return None
         more, bytes = store.page_sizes(host)
+        of_host = store.keys("links", host)
+        if more != len(of_host):  # redirects, or htmls of which a killed worker had not written the records
+            texts = {*store.keys("htmls", host), *store.keys("files", host)}
+            more = sum(key in texts for key in of_host)
         pages, size = pages + more, size + bytes
-        records += len(store.keys("links", host))
+        records += len(of_host)
         failures += store.count_failures(host)
     if failures == known.total():
         return Stored(pages, size, records - pages, known)

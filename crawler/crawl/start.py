@@ -153,6 +153,8 @@ def _is_new(root: Path, store: StoreWriter) -> bool:
     shape = store.files.root_shape()
     if shape == FILE:
         raise StoreError(f"{root} is a file, not a folder; name the store's folder")
+    if shape is None and root.is_symlink():
+        raise StoreError(f"{root} is a symbolic link to {root.readlink()}, which does not exist; is the mount there?")
     if shape is None and Files(root.absolute().parent).root_shape() != FOLDER:
         raise StoreError(
             f"{root.absolute().parent} does not exist; is the mount there? (only the store's own folder is created)"

@@ -117,11 +117,11 @@ def check_not_stored(loaded: Mapping[Any, Any], where: str) -> None:
 
 def read_secrets(path: str) -> dict[str, Any]:
     """Return what a file of secrets says, as arguments for Trust; UsageError if it is wrong or others can read it."""
-    import yaml  # here: few machines have one
+    from crawler.web import safe_yaml  # here: few machines have one
 
     try:
-        loaded = yaml.safe_load(read_own(path, "secrets file"))
-    except (yaml.YAMLError, ValueError):  # not quoted: the error may hold a secret
+        loaded = safe_yaml.load(read_own(path, "secrets file"))
+    except ValueError:  # not quoted: the error may hold a secret
         raise UsageError(f"the secrets file {path} is not valid YAML; `crawler help security` has an example") from None
     if not isinstance(loaded, dict):
         raise UsageError(f"the secrets file {path} must have lines such as `proxy: URL`; see `crawler help security`")

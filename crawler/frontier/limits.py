@@ -6,6 +6,7 @@ A worker counts in the database of its task table; what others or earlier runs h
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -105,6 +106,12 @@ class StoredLimits:
         rule = limits.reached_by_domain(pages, stored)
         return (rule, self._why(rule, f"domain {zone}", pages, stored)) if rule else None
 
+    def add_waiting(self, hosts: Iterable[str]) -> None:
+        """Count hosts of waiting URLs, too: each has its place in its domain before anything of it was requested."""
+        if self._limits.max_hosts_per_domain is not None:
+            for host in hosts:
+                self._hosts.setdefault(urls.zone(host), set()).add(host)
+
     def _why(self, rule: str, whose: str, pages: int, stored: int) -> str:
         has = f"about {size(stored)}" if "bytes" in rule else many(pages, "page")
         most = getattr(self._limits, rule)
@@ -112,7 +119,7 @@ class StoredLimits:
 
     @cached_property
     def _hosts(self) -> dict[str, set[str]]:
-        """The hosts of each domain that were requested."""
+        """The hosts of each domain that were requested, or that wait."""
         found: dict[str, set[str]] = {}
         for host in self._store.requested_hosts():
             found.setdefault(urls.zone(host), set()).add(host)

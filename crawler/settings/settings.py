@@ -300,12 +300,12 @@ def check_one(name: str, value: Any, where: str) -> Any:
 
 def parse(data: str, where: str) -> dict[str, Any]:
     """Return the checked settings of a YAML text."""
-    import yaml  # here, as below: workers load this module too, but read no YAML
+    from crawler.web import safe_yaml  # here, as below: workers load this module too, but read no YAML
 
     try:
-        loaded = yaml.load(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # in C ten times as fast
-    except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{where} is not valid YAML: {_one_line(error)}; correct it or restore the file") from error
+        loaded = safe_yaml.load(data, safe_yaml.IN_C)
+    except ValueError as error:
+        raise UsageError(f"{where} is not valid YAML: {error}; correct it or restore the file") from error
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
@@ -342,11 +342,11 @@ def pair(given: str, where: str = "--set") -> tuple[str, Any]:
         raise UsageError(f"{where} {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
     if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
         return name.strip(), value
-    import yaml
+    from crawler.web import safe_yaml
 
     try:
-        return name.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
+        return name.strip(), safe_yaml.load(value)
+    except ValueError:
         return name.strip(), value
 
 
@@ -413,9 +413,3 @@ def show(value: Any) -> str:
     if isinstance(value, int) and value and value % (1 << 20) == 0:
         return f"{value >> 20}M"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _one_line(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{problem} in line {mark.line + 1}" if mark else str(problem)

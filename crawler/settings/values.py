@@ -202,11 +202,11 @@ def recrawl(value: Any) -> Any:
 
 
 def _mapping(value: str) -> Any:
-    import yaml
+    from crawler.web import safe_yaml
 
     try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        return safe_yaml.load(value)
+    except ValueError as error:
         raise ValueError("must be a duration, adaptive, or a mapping such as {'/latest/': 1h, '*': 7d}") from error
 
 

@@ -22,7 +22,7 @@ HOPELESS = {errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.EINVAL}
 MISSHAPEN = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 GONE = {errno.ENOTCONN, errno.EIO, errno.ESTALE, errno.ENODEV, errno.EHOSTDOWN, errno.ESHUTDOWN}  # of a mount
 UNCOUNTED = 1 << 62
-FOLDER, LINK, FILE = "folder", "link", "file"
+FOLDER, LINK, FILE, OTHER = "folder", "link", "file", "other"
 PART_BYTES = 256 << 10  # of a file that is read some at a time
 
 
@@ -127,7 +127,7 @@ class ReadFiles:
                     yield entry.name
 
     def shapes(self, folder: str) -> dict[str, str]:
-        """List a folder with its temporary names, each with its type: FOLDER, LINK or, for all else, FILE."""
+        """List a folder with its temporary names, each with its type; OTHER is a FIFO and the like."""
         with self._translated(folder):
             return {entry.name: _shape(entry) for entry in self._entries(folder)}
 
@@ -240,4 +240,6 @@ def _shape(entry: os.DirEntry[str]) -> str:
     """Return the type of an entry, from the listing itself where the mount provides it."""
     if entry.is_symlink():
         return LINK
-    return FOLDER if entry.is_dir(follow_symlinks=False) else FILE
+    if entry.is_dir(follow_symlinks=False):
+        return FOLDER
+    return FILE if entry.is_file(follow_symlinks=False) else OTHER

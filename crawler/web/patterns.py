@@ -107,7 +107,10 @@ class Pattern:
     def _add_repeat(self, to: _Automaton, value: tuple[int, int, Any], flags: int) -> None:
         least, most, item = value
         for _ in range(least):
+            size = len(to.code)
             self._add(to, item, flags)
+            if len(to.code) == size:
+                return  # of nothing, as in (){4000000000}: once is the same, and no limit of states would end this
         if most == _constants.MAXREPEAT:
             split = to.add(_SPLIT, 0, 0)
             self._add(to, item, flags)

@@ -144,6 +144,13 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
     assert "store" in said
 
 
+def test_a_link_to_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store").symlink_to(tmp_path / "mount" / "crawl")
+    said = crawler("run", str(tmp_path / "store"), "http://a.example/", code=5)
+    assert f"is a symbolic link to {tmp_path}/mount/crawl, which does not exist; is the mount there?" in said
+    assert not (tmp_path / "mount").exists()
+
+
 def test_a_file_where_the_store_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for command in (["run", str(tmp_path / "file"), "https://example.org/"], ["status", str(tmp_path / "file")]):

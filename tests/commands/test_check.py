@@ -33,6 +33,7 @@ from crawler.settings.settings import Settings
 from crawler.store.inboxes import make_folder
 from crawler.store.mount import Files
 from crawler.store.records import to_json
+from crawler.store.store import FOLDERS
 from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
@@ -87,6 +88,29 @@ def test_a_finding_is_one_line_whatever_its_name(empty: Path) -> None:
     said = crawler("check", str(empty), code=1).splitlines()
     assert [line.partition(" ")[0] for line in said] == ["unexpected", "1"]
     assert "two\ufffdlines \ufffd[31m" in said[0]
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, "history", "warcs"])
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["file", "fifo"])
+def test_what_stands_in_place_of_a_folder_of_the_store_is_moved(
+    empty: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    shutil.rmtree(empty / name, ignore_errors=True)
+    make(empty / name)
+    assert (name, "not a folder") in {(problem["path"], problem["what"]) for problem in check(empty, code=1)[0]}
+    found, _ = check(empty, "--repair")
+    assert (name, "not a folder") in {(problem["path"], problem["what"]) for problem in found}
+    assert not (empty / name).exists() or (empty / name).is_dir()
+    assert len(list((empty / "lost").glob(f"*/{name}"))) == 1
+    assert check(empty)[0] == []
+
+
+@pytest.mark.parametrize("place", ["seeds/x", "links/a.example", "htmls/a.example", "robots/a.example", "shards/x"])
+def test_a_fifo_is_found_and_nobody_waits_for_its_other_end(empty: Path, place: str) -> None:
+    os.mkfifo(empty / place)
+    assert kinds(check(empty, code=1)[0]) == {place: "unexpected"}
+    assert kinds(check(empty, "--repair")[0]) == {place: "unexpected"}
+    assert check(empty)[0] == []
 
 
 def test_a_file_in_the_place_of_a_shard_is_moved_and_the_frontier_made_again(empty: Path) -> None:

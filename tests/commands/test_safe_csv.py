@@ -68,6 +68,14 @@ def test_extracted_text_is_defused_too_and_numbers_stay_numbers(root: Path, tmp_
     assert cells(tmp_path / "safe.csv", "number")[3] == "-3"
 
 
+def test_no_cell_is_divided_where_spreadsheets_have_another_separator(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text("columns: {both: {selector: h1, replace: {'^': 'x;', '$': \"\\t=2\"}}}")
+    crawler("extract", str(root), str(tmp_path / "rules.yaml"), str(tmp_path / "safe.csv"), "--safe-csv")
+    lines = (tmp_path / "safe.csv").read_text().splitlines()
+    assert all('","x;' in line and line.endswith('"') for line in lines if "x;" in line)
+    assert sum("x;" in line for line in lines) >= len(HARMLESS)
+
+
 @pytest.mark.parametrize("out", ["out.jsonl", "out.sqlite", "out.parquet", "postgresql+psycopg://me@nowhere/db"])
 def test_it_is_for_csv_files_alone(root: Path, tmp_path: Path, out: str) -> None:
     where = out if "://" in out else str(tmp_path / out)

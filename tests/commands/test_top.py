@@ -377,6 +377,17 @@ def test_pages_that_a_killed_worker_did_not_report_are_counted_in_the_end(crawle
         assert found[name] == whole[name], name
 
 
+def test_an_html_whose_record_was_not_written_is_no_page(crawled_once: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(crawled_once, tmp_path / "store"))
+    whole = report.status(Store(root), again=False)
+    host = next((root / "htmls").iterdir())
+    for number in range(200):  # more than there are redirects: a number below 0 was shown for those
+        (host / f"{number:024x}").write_text("<p>")
+    found = report.status(Store(root), again=False)
+    for name in ("pages", "redirects", "sitemaps"):
+        assert found[name] == whole[name], name
+
+
 def test_a_store_that_is_gone_is_not_taken_for_an_empty_one(empty: Path) -> None:
     outlook = Outlook(Store(empty))
     assert outlook.look()["pages"] == 0

@@ -13,6 +13,7 @@ from lab.world import World, crawler, end, html, links, world
 from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.server import LoggedRequest
 from crawler.commands.demo.web import Web, WebReply
+from crawler.web import urls
 
 RATE = 5
 HUB = "http://hub.example/"
@@ -124,6 +125,18 @@ def test_a_domain_has_a_number_of_hosts_and_those_beyond_are_skipped_counted_and
         assert "has 7 hosts, and max_hosts_per_domain is 7" in found["why"]
         assert w.waiting() == []
         crawler("check", str(w.root))
+
+
+def test_hosts_that_only_wait_have_their_places_too(tmp_path: Path) -> None:
+    with world(Zone(40), tmp_path) as w:
+        w.crawl("--no-robots", "-s", "max_hosts_per_domain=7", "-s", "max_pages=3", code=4)
+        hosts = {urls.host(name) for name in w.waiting()} | {folder.name for folder in (w.root / "links").iterdir()}
+        assert len(hosts - {"hub.example"}) == 7 and len(w.urls()) == 3
+        assert "no problems" in crawler("check", str(w.root)), "they were lost links, beyond the limit"
+        skipped = next(f"n{name}.zone0.example" for name in range(40) if f"n{name}.zone0.example" not in hosts)
+        assert explained(w, f"http://{skipped}/")["rule"] == "max_hosts_per_domain"
+        kept = next(iter({urls.host(name) for name in w.waiting()}))
+        assert explained(w, f"http://{kept}/")["rule"] is None
 
 
 @pytest.mark.fleet  # for time

@@ -18,18 +18,20 @@ from crawler.fleet.heartbeats import Heartbeat
 from crawler.fleet.members import MACHINE, is_id
 from crawler.frontier.task import Task
 from crawler.store import jars
-from crawler.store.reading import FILE, FOLDER, LINK
+from crawler.store.history import HISTORY
+from crawler.store.reading import FILE, FOLDER, LINK, OTHER
 from crawler.store.records import assumed_depth, depth_of, html_hash
 from crawler.store.segments import FOLDER as WARCS
 from crawler.store.segments import NAME as WARC_NAME
 from crawler.store.segments import SEGMENT, unindexed, worker_of
-from crawler.store.store import FILE_NAME, KEY, MISSING_CACHED, file_of, shard_name
+from crawler.store.store import FILE_NAME, FOLDERS, KEY, MISSING_CACHED, file_of, shard_name
 from crawler.web import urls
 
 Facts = dict[str, Any]
 
 NOUNS = ("htmls", "files", "links", "errs")
-ANY = (FILE, FOLDER, LINK)
+OUR_FOLDERS = {*FOLDERS, HISTORY, WARCS}
+ANY = (FILE, FOLDER, LINK, OTHER)
 MAX_BOM = 4  # bytes at the start of a body that are not part of its text
 # Charsets in which some text has more bytes than in UTF-8.
 LONGER = {"utf-16le", "utf-16be", "gbk", "gb18030", "iso-2022-jp", "replacement"}
@@ -44,6 +46,8 @@ def others(scene: Scene) -> Iterator[Problem]:
     for name, shape in sorted(scene.shapes("").items()):
         if shape == LINK:
             yield Problem("unexpected", name, "a symbolic link, through which nothing is read or written")
+        elif shape != FOLDER and name in OUR_FOLDERS:
+            yield Problem("unexpected", name, "not a folder")
     for noun in NOUNS:  # whether a host's folder is one is checked with the host
         yield from scene.sort(noun, urls.is_host, "a host", ANY)[1]
     yield from scene.sort("robots", urls.is_host, "a host")[1]

@@ -48,6 +48,7 @@ class Links:
         scene.freshen("seeds")
         self.seeds.refresh(freshen=False)
         self.found = FoundLinks()
+        self.limits = StoredLimits(scene.store, scene.settings)
         self.done, self.waiting = Keys(), Keys()
         self._orphans = sqlite3.connect("", isolation_level=None)
         self._orphans.execute("CREATE TABLE orphan(host TEXT, name TEXT)")
@@ -85,7 +86,7 @@ class Links:
         if data is None:  # removed since the listing
             return
         tasks = list(from_lines(data))
-        self.will_wait(tasks)
+        self._read(tasks)
         done = sum(urls.key(task.name) in self.done for task in tasks)
         self.scene.harmless["tasks in batches whose URLs are done"] += done
         lines = data.count(b"\n")
@@ -100,7 +101,11 @@ class Links:
             self.scene.freshen(home)
             for name in self.files.names(home):
                 with suppress(StoreError):
-                    self.will_wait(from_lines(self.files.get(f"{home}/{name}") or b""))
+                    self._read(list(from_lines(self.files.get(f"{home}/{name}") or b"")))
+
+    def _read(self, tasks: list[Task]) -> None:
+        self.will_wait(tasks)
+        self.limits.add_waiting({task.host for task in tasks})
 
     def _confirm(self, part: list[Item], is_lost: Callable[[Item], bool]) -> list[Item]:
         """Return what is still lost after a few more looks, if machines are working."""
@@ -119,13 +124,12 @@ class Links:
                 yield Problem("lost-link", task.name, "in scope, but neither done nor waiting", (task,))
 
     def _not_waiting(self) -> Iterator[Task]:
-        limits = StoredLimits(self.scene.store, self.scene.settings)
         last, is_full = "", False
         for task in self.found.not_done(self.scene.store):
             if urls.key(task.name) in self.waiting or not urls.is_safe(task.name):
                 continue
             if task.host != last:  # a host that has reached a limit: its other URLs are skipped on purpose
-                last, is_full = task.host, limits.reached(task.host) is not None
+                last, is_full = task.host, self.limits.reached(task.host) is not None
             if not is_full:
                 yield task
 

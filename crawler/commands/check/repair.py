@@ -22,6 +22,7 @@ from crawler.store import segments
 from crawler.store.directories import leaf_of
 from crawler.store.history import HISTORY, RECORD, files_of
 from crawler.store.lock import StoreLock
+from crawler.store.reading import FOLDER
 from crawler.store.records import utc
 from crawler.store.store import file_of
 from crawler.store.writer import StoreWriter
@@ -33,7 +34,9 @@ def alone(store: StoreWriter, settings: Settings, quick: bool = False) -> Iterat
     """Lock a store on which no machine is working until the repair is done."""
     store.files.durable = settings.durable
     with store.alone("repairing or rehydrating the store", settings, lambda text: say(text, sys.stderr)) as lock:
-        is_new = store.files.create(rehydrate.MARK)
+        # With something else in place of the folder there is no frontier to mark: it is made when that was moved away.
+        is_folder = store.files.shapes("").get("frontier", FOLDER) == FOLDER
+        is_new = is_folder and store.files.create(rehydrate.MARK)
         scene = look(store, settings, quick)
         if scene.alive:
             if is_new:

@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from crawler.errors import UsageError
 
@@ -107,6 +107,8 @@ def _zstd() -> Any:
 class Csv(Format):
     """One line per row, quoted as RFC 4180 says; lines end as they do in Unix."""
 
+    quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL
+
     def __init__(self, columns: Columns, delimiter: str = ",") -> None:
         super().__init__(columns)
         self._delimiter = delimiter
@@ -121,7 +123,7 @@ class Csv(Format):
 
     def _lines(self, rows: Iterable[Iterable[Any]]) -> bytes:
         lines = _Lines()
-        csv.writer(lines, delimiter=self._delimiter).writerows(rows)
+        csv.writer(lines, delimiter=self._delimiter, quoting=self.quoting).writerows(rows)
         return "".join(lines).encode("utf-8", "replace")
 
 
@@ -133,7 +135,12 @@ class _Lines(list[str]):
 
 
 class SafeCsv(Csv):
-    """The same for spreadsheets, which run a cell as a formula if it begins like one: such text gets an apostrophe."""
+    """The same for spreadsheets, which run a cell as a formula if it begins like one: such text gets an apostrophe.
+
+    All text is quoted: where spreadsheets divide cells at another character, a formula may stand behind that one, too.
+    """
+
+    quoting = csv.QUOTE_NONNUMERIC
 
     def _lines(self, rows: Iterable[Iterable[Any]]) -> bytes:
         return super()._lines([_defused(cell) for cell in row] for row in rows)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-import yaml
-
 from crawler.commands.extract import selectors
 from crawler.commands.extract.selectors import ITSELF, JSONPATH, XPATH, Selector
 from crawler.errors import UsageError
 from crawler.settings.values import Check, choice, line, several, text, yes_no
-from crawler.web import urls
+from crawler.web import safe_yaml, urls
 from crawler.web.patterns import Pattern
 
 URL = "url"  # a column that every output file has
@@ -317,26 +315,10 @@ COLUMN: dict[str, Check] = {
 
 def _load(data: str, where: str) -> dict[Any, Any]:
     try:
-        for mark, name in _repeated(yaml.compose(data)):
-            raise UsageError(f"{where}: duplicate key {name} in line {mark.line + 1}; remove one")
-        loaded = yaml.safe_load(data)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        at = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        place = f" in line {at.line + 1}" if at else ""
-        hint = "; put regular expressions in single quotes" if "escape" in said else ""
-        raise UsageError(f"{where} is not valid YAML: {said}{place}{hint}") from error
+        loaded = safe_yaml.load(data)
+    except ValueError as error:
+        hint = "; put regular expressions in single quotes" if "escape" in str(error) else ""
+        raise UsageError(f"{where} is not valid YAML: {error}{hint}") from error
     if not isinstance(loaded, dict):
         raise UsageError(f"{where} must be lines of `name: value` with `columns`; see `crawler help extract`")
     return loaded
-
-
-def _repeated(node: yaml.Node | None) -> Iterator[tuple[yaml.Mark, str]]:
-    """Return the duplicate keys of all mappings: YAML silently takes the last one."""
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for name, value in node.value:
-            if name.value in seen and isinstance(name, yaml.ScalarNode):
-                yield name.start_mark, name.value
-            seen.add(name.value if isinstance(name, yaml.ScalarNode) else None)
-            yield from _repeated(value)

@@ -133,6 +133,11 @@ def test_a_pattern_that_backtracks_takes_linear_time(pattern: str) -> None:
     assert time.process_time() - began < 20, "seconds where re needs years"
 
 
+@pytest.mark.parametrize("pattern", ["(){4000000000}x", "(?:(?:(?:){9999}){9999}){9999}x", "((){9999}a?){2}x"])
+def test_nothing_many_times_is_read_at_once(pattern: str) -> None:
+    assert Pattern(pattern).search("x") and not Pattern(pattern).search("y")
+
+
 def test_steps_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "MAX_KEPT", 5)
     made = Pattern(r"(?!x)(a|b)*a(a|b){6}$")
