@@ -25,7 +25,7 @@ FEEDS = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 MOST_DOUBLINGS = 5  # of the interval after failures
 PRIOR = 0.25  # as many visits' worth of doubt about a page of which little is known
 BOUNDS = 1 / 100, 8.0  # of the mean: the shortest and the longest interval
-STEP = 0.05  # by which one visit moves the price, as a logarithm
+STEP = 0.2  # by which one visit moves the price, as a logarithm
 
 
 def rate_of(visits: int, changes: int, watched: float, mean: float) -> float:
@@ -111,16 +111,16 @@ class Recrawl:
         seconds = self.interval(record)
         return None if seconds is None else visits.last_visit(record) + seconds
 
-    def task(self, record: Mapping[str, Any], now: float, wall: float) -> Task | None:
+    def task(self, record: Mapping[str, Any], now: float, wall: float, is_new: bool = False) -> Task | None:
         """Return the next visit of a page as a task; `now` and `wall` are what time it is, by both clocks.
 
-        If it should have been visited before and never was again, it gets a time within the coming interval, each page
-        its own: so a store that is set to be visited again is not fetched all at once.
+        If it should have been visited before and never was again, or the setting `is_new`, it gets a time within the
+        coming interval, each page its own: so a store whose setting has changed is not fetched all at once.
         """
         name, due = str(record.get("url")), self.due(record)
         if due is None or not urls.is_safe(name):
             return None
-        if due < wall and visits.visits_of(record) == 1:
+        if due < wall and (is_new or visits.visits_of(record) == 1):
             due = wall + (self.interval(record) or 0.0) * _lot(name)
         return revisit_task(name, visits.visits_of(record) + 1, depth_of(record), now + max(due - wall, 0.001))
 

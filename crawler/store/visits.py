@@ -51,6 +51,8 @@ def unchanged(old: Mapping[str, Any], visit: int, now: float) -> Record:
 def replaced(old: Mapping[str, Any], new: Mapping[str, Any], visit: int, now: float, is_news: bool) -> Record:
     """Return the record after a visit that found another page; `is_news` if a reader would notice."""
     record = {**new, **_counted(old, visit, now), "changes": number(old, "changes") + is_news}
+    if "price" in old:
+        record["price"] = old["price"]
     if is_news or old.get("changed"):
         record["changed"] = utc(now) if is_news else old["changed"]
     if new.get("sha224") is None and (old.get("sha224") or old.get("moved")) and not new.get("sitemap"):

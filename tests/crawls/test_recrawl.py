@@ -17,7 +17,7 @@ from lab import browser
 from lab.conditional import Pages, serving
 from lab.world import COMMAND, crawler, end, wait_for
 
-from crawler.errors import LIMIT, MISSING, OVER
+from crawler.errors import LIMIT, MISSING, OVER, STOPPED
 from crawler.frontier.batches import from_lines
 from crawler.store.store import Store
 
@@ -136,7 +136,7 @@ def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web
     crawl(web, root, f"{SITE}/", code=OVER)
     as_before(root)
     said = crawler("set", str(root), "recrawl=10d")
-    assert "recrawl null -> 864000; it counts from the next run on; the run that first uses it plans" in said
+    assert "recrawl null -> 864000; it counts from the next run on; that run then plans" in said
     web.asked.clear()
     crawl(web, root)
     assert web.asked == []
@@ -146,6 +146,27 @@ def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web
         for task in from_lines(path.read_bytes())
     ]
     assert len(dues) == 6 and max(dues) <= 10 * 86400 and max(dues) - min(dues) > 86400, "spread over the interval"
+
+
+def test_a_running_machine_takes_up_an_edit_and_plans_the_visits_of_the_pages_that_it_has(
+    web: Pages, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", code=OVER)
+    as_before(root)
+    machine = start(web, root, "--forever")
+    wait_for(lambda: "alive" in [it["state"] for it in json.loads(crawler("status", str(root), "--json"))["machines"]], 60)
+    web.asked.clear()
+    said = crawler("set", str(root), "recrawl=5s")
+    assert "recrawl null -> 5; the 1 machine at work will use it within a minute; one of them then plans" in said
+    wait_for(lambda: len(web.asked) >= 13, 60)
+    assert len({path for path, _ in web.asked[:6]}) == 6, "over the interval, each once before any comes again"
+    crawler("set", str(root), "recrawl={'/1$': 1s, '*': null}")
+    wait_for(lambda: {path for path, _ in web.asked[-5:]} == {"/1"}, 60)
+    os.killpg(machine.pid, signal.SIGTERM)
+    end(machine, STOPPED)
+    assert not list(root.glob(".recrawl-lock*"))
+    assert (root / "frontier/.recrawl").read_text() == "{'/1$': 1.0, '*': None}\n"
 
 
 @pytest.mark.fleet  # for time
