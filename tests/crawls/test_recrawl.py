@@ -155,7 +155,7 @@ def test_a_running_machine_takes_up_an_edit_and_plans_the_visits_of_the_pages_th
     crawl(web, root, f"{SITE}/", code=OVER)
     as_before(root)
     machine = start(web, root, "--forever")
-    wait_for(lambda: "alive" in [it["state"] for it in json.loads(crawler("status", str(root), "--json"))["machines"]], 60)
+    wait_for(lambda: '"state": "alive"' in crawler("status", str(root), "--json"), 60)
     web.asked.clear()
     said = crawler("set", str(root), "recrawl=5s")
     assert "recrawl null -> 5; the 1 machine at work will use it within a minute; one of them then plans" in said
