@@ -118,6 +118,7 @@ class Machine:
             watcher = SettingsWatcher(Files(self.plan.root, self.id), self.settings)
             threading.Thread(target=watcher.watch, args=(self._apply, ended), daemon=True, name="settings").start()
             budget.start()
+            self._planner.plan(self.settings)
             while self._work and self._signals < 2:
                 self._watch()
                 self._log_changes()

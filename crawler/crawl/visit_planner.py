@@ -1,7 +1,8 @@
 """The next visits of all pages after an edit of `recrawl`, planned by one machine while the crawl runs.
 
-All supervisors see the edit. The one that gets the lock goes over all records, in a thread of its own; the others wait,
-find that it is done, or are its heirs. If none of them comes to the end, the next run plans all of them again.
+All supervisors see the edit, also those that start after it beside others. The one that gets the lock goes over all
+records, in a thread of its own; the others wait, find that it is done, or are its heirs. If none of them comes to the
+end, the next run plans all of them again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from crawler.store.lock import StoreLock
 from crawler.store.writer import StoreWriter
 
 LOCK = ".recrawl-lock"
-TAKEN_UP = 30.0  # heartbeats after which all machines use an edit: who does not yet would put the visits off again
+TAKEN_UP = (
+    30.0  # heartbeats after which all machines use an edit: who does not yet would put the visits off or drop them
+)
 RETRY_INTERVAL = 5.0  # seconds, while the store is away
 
 
@@ -61,6 +64,8 @@ class VisitPlanner:
             return self._is_stopped(settings)
 
         heartbeat = settings.heartbeat
+        if rehydrate.is_scheduled(self._store, settings):
+            return
         if len(members.look(self._store.files, settings, again=False).at_work) > 1:
             self._ended.wait(TAKEN_UP * min(heartbeat, MAX_HEARTBEAT))
         lock = StoreLock(self._store.files, heartbeat, settings.dead_after, LOCK)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import exp, inf, log
 from typing import Any
 
-from crawler.frontier.task import Task, revisit_task
+from crawler.frontier.task import REVISIT, Task, revisit_task
 from crawler.settings.values import duration
 from crawler.store import visits
 from crawler.store.records import depth_of
@@ -79,6 +79,10 @@ class Recrawl:
             if pattern is None or pattern.search(url):
                 return rule
         return None
+
+    def wants(self, task: Task) -> bool:
+        """Tell whether a task is no visit by a schedule, or one of a page that is visited again."""
+        return task.kind != REVISIT or task.is_unscheduled or self._rule(task.url) is not None
 
     def mean(self, record: Mapping[str, Any]) -> float | None:
         """Return the interval of a page, for the adaptive rule on average; None if it is never visited again."""

@@ -80,6 +80,7 @@ def test_a_page_that_comes_back_is_no_longer_gone(keeping: Callable[..., Keeping
     record = mine.record("/")
     assert not {"gone", "failures", "failure", "failed", "missing"} & record.keys()
     assert record["changes"] == 0
+    assert 15 <= mine.since_start(record, "changed") / DAY < 16, "whoever was told that it is gone is told that"
 
 
 def test_a_page_that_moves_becomes_a_redirect_whose_target_is_fetched(keeping: Callable[..., Keeping]) -> None:
