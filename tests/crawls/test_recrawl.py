@@ -179,14 +179,14 @@ def test_a_running_machine_takes_up_an_edit_and_plans_the_visits_of_the_pages_th
     crawl(web, root, f"{SITE}/", code=OVER)
     as_before(root)
     machine = start(web, root, "--forever")
-    wait_for(lambda: '"state": "alive"' in crawler("status", str(root), "--json"), 60)
+    wait_for(lambda: '"state": "alive"' in crawler("status", str(root), "--json"), 120)
     web.asked.clear()
     said = crawler("set", str(root), "recrawl=5s")
     assert "recrawl null -> 5; the 1 machine at work will use it within a minute; one of them then plans" in said
-    wait_for(lambda: len(web.asked) >= 13, 60)
+    wait_for(lambda: len(web.asked) >= 13, 120)
     assert len({path for path, _ in web.asked[:6]}) == 6, "over the interval, each once before any comes again"
     crawler("set", str(root), "recrawl={'/1$': 1s, '*': null}")
-    wait_for(lambda: {path for path, _ in web.asked[-5:]} == {"/1"}, 60)
+    wait_for(lambda: {path for path, _ in web.asked[-5:]} == {"/1"}, 120)
     os.killpg(machine.pid, signal.SIGTERM)
     end(machine, STOPPED)
     assert not list(root.glob(".recrawl-lock*"))
