@@ -45,7 +45,11 @@ def run(options: Namespace) -> int:
     before = float("inf") if options.older is None else time.time() - options.older
     count = refresh(store, settings, bar(_wanted(store, hosts, options.match, before), "pages"))
     who = describe_machines(store, settings)
-    say(f"{many(count, 'page')} will be visited again; {who}" if count else "no page is so; nothing was changed")
+    say(
+        f"{many(count, 'page')} will be visited again; {who}"
+        if count
+        else "no stored page matches; nothing was changed"
+    )
     return errors.OVER
 
 

@@ -176,7 +176,9 @@ def check_region(given: str, settings: config.Settings) -> None:
     """Raise an error if a machine is in a region that the settings do not name."""
     names = regions_of(settings.region_rules)
     if given and given not in names:
-        hint = did_you_mean(given, names, "crawl.yaml has no other" if names else "set regions in crawl.yaml first")
+        hint = did_you_mean(
+            given, names, f"crawl.yaml has {', '.join(names)}" if names else "set regions in crawl.yaml first"
+        )
         raise UsageError(f"--region {given}: no host belongs to this region; {hint}")
 
 

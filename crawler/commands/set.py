@@ -111,7 +111,8 @@ def _effect(store: StoreWriter, before: Settings, after: Settings, name: str, at
     if name == "priorities":
         parts.append(f"links that wait already get it by `crawler rehydrate {store.root}`")
     if name == "recrawl" and after.recrawl is not None:
-        parts.append("the run that first uses it plans the visits of all pages; late ones are spread over the interval")
+        who = "one of them" if at_work else "that run"
+        parts.append(f"{who} then plans the next visit of each page; late ones are spread over the interval")
     if name in REFUSED:
         parts.append(f"`crawler retry {store.root} --reason {REFUSED[name]}` requests again what was left out for that")
     return "; ".join(parts)

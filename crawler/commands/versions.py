@@ -13,6 +13,7 @@ from crawler.commands.arguments import Add, normalize_seed
 from crawler.commands.changes import moment
 from crawler.errors import NotThere
 from crawler.store import history, visits
+from crawler.store.records import links_of
 from crawler.store.store import Store, open_store
 from crawler.terminal import many, say
 from crawler.web.text import printable
@@ -98,14 +99,21 @@ def _lines(version: Version, text: bool) -> list[str]:
     if "file" in version.record:
         named = ((name, version.record.get(name)) for name in ("type", "bytes", "sha224"))
         return [f"{name}: {value}" for name, value in named]
+    if target := _target(version.record):
+        return [f"moved to {target}"]
     lines = (visible(version.html) if text else version.html).splitlines()
     return lines[:MAX_LINES]
 
 
+def _target(record: Mapping[str, Any]) -> str:
+    """Return where a page has moved to; empty if it is no redirect."""
+    return "" if record.get("sha224") or record.get("sitemap") else next(iter(links_of(record)), "")
+
+
 def _as_line(record: Mapping[str, Any], is_newest: bool) -> str:
-    """Return columns: when it was fetched, status, bytes, visits, title; the newest is marked."""
+    """Return columns: when it was fetched, status, bytes, visits, title or target; the newest is marked."""
     cells = [str(record.get(name, "-")) for name in ("fetched", "status", "bytes")]
     facts = f"{many(visits.visits_of(record), 'visit')}, {many(visits.number(record, 'changes'), 'change')}"
     more = [f"gone since {record['gone']}"] if record.get("gone") else []
-    title = str(record.get("title") or "")
+    title = str(record.get("title") or "") or (f"-> {target}" if (target := _target(record)) else "")
     return "\t".join(map(printable, [*cells, "newest" if is_newest else "-", facts, *more, title]))

@@ -28,6 +28,7 @@ from crawler.crawl.progress import Progress
 from crawler.crawl.reload import SettingsWatcher, Verdict
 from crawler.crawl.resources import BASE_FILES, concurrency_for, files_for
 from crawler.crawl.scoreboard import DESCRIPTORS, PAUSES, SPACE, STORE_AWAY, Scoreboard
+from crawler.crawl.visit_planner import VisitPlanner
 from crawler.crawl.watchdog import Watchdog, longest_silence
 from crawler.crawl.worker import ending, schedule
 from crawler.errors import CrawlerError, StoreError, UsageError
@@ -96,6 +97,7 @@ class Machine:
         self._out_of_time = self._stop_logged = self._paused = False
         self._pauses: dict[str, float] = {}  # kinds of pauses of our workers, since when
         self._began = time.monotonic() if began is None else began
+        self._planner = VisitPlanner(StoreWriter(plan.root, Files(plan.root, self.id)))
 
     @property
     def elapsed(self) -> float:
@@ -116,6 +118,7 @@ class Machine:
             watcher = SettingsWatcher(Files(self.plan.root, self.id), self.settings)
             threading.Thread(target=watcher.watch, args=(self._apply, ended), daemon=True, name="settings").start()
             budget.start()
+            self._planner.plan(self.settings)
             while self._work and self._signals < 2:
                 self._watch()
                 self._log_changes()
@@ -125,6 +128,7 @@ class Machine:
         finally:
             progress.close()
             ended.set()
+            self._planner.stop()
             self._end()
             budget.stop()
         if self._error:
@@ -200,9 +204,11 @@ class Machine:
     def _apply(self, verdict: Verdict) -> None:
         """Apply an edit of crawl.yaml, and log it once for all workers."""
         if verdict.applied:
-            self.settings = verdict.settings
+            before, self.settings = self.settings, verdict.settings
             self.scoreboard.publish_settings(render(verdict.settings))
             log.warning(verdict.applied, extra={"event": "settings"})
+            if repr(before.recrawl) != repr(verdict.settings.recrawl):  # the order of patterns counts
+                self._planner.plan(verdict.settings)
         self.scoreboard.set_ignored_settings(verdict.warning)
         if verdict.warning:
             log.warning(verdict.warning, extra={"event": "settings"})

@@ -65,7 +65,8 @@ def begin(
     control.sweep(files)
     members.announce(files, me)  # before anything slow, so that `crawler stop` finds us
     make_whole(store, settings, me, show)
-    rehydrate.schedule_all(store, settings, show)
+    if len(members.look(files, settings, again=False).at_work) <= 1:  # otherwise see `VisitPlanner`
+        rehydrate.schedule_all(store, settings, show)
     store.keep_settings(settings)
     excluded = _excluded(seeds, settings)
     if excluded:

@@ -17,6 +17,7 @@ from functools import partial
 from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
+from crawler.frontier.recrawl import Recrawl
 from crawler.frontier.table import Table
 from crawler.frontier.task import PAGE, REVISIT, Task, shard_of, shard_of_host
 from crawler.settings.regions import place, region_of_host
@@ -50,6 +51,7 @@ class Frontier:
         self.spread = settings.spread
         self._regions = settings.region_rules
         self.shard_of = partial(shard_of, shards=self.shards, spread=self.spread, regions=self._regions)  # of a task
+        self._recrawl = Recrawl(settings.recrawl)
         self.owned: set[int] = set()
         self._coming: set[int] = set()  # shards that are about to be ours
         self.inboxes: dict[int, int] = {}  # shard -> first shard of its owner, as last seen
@@ -99,6 +101,9 @@ class Frontier:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
         self.table.adopt(settings.max_share, limits_of(settings), settings.fresh_share)
         while self.table.forget_skipped():
+            await asyncio.sleep(0)
+        self._recrawl = Recrawl(settings.recrawl)
+        for _ in self.table.drop_visits(self._recrawl.wants):
             await asyncio.sleep(0)
         self._recent.clear()
 
@@ -252,7 +257,7 @@ class Frontier:
         self.batches_read += 1
         number = self._batches[home][name] = self._new_number()
         # Some at a time, so that visits go on meanwhile.
-        for part in in_parts(tasks, ADDED_AT_ONCE):
+        for part in in_parts(filter(self._recrawl.wants, tasks), ADDED_AT_ONCE):
             self.table.add(self._ours(part, number), number, self.shard_of, self._clock.monotonic())
             if len(part) == ADDED_AT_ONCE:
                 await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import exp, inf, log
 from typing import Any
 
-from crawler.frontier.task import Task, revisit_task
+from crawler.frontier.task import REVISIT, Task, revisit_task
 from crawler.settings.values import duration
 from crawler.store import visits
 from crawler.store.records import depth_of
@@ -25,7 +25,7 @@ FEEDS = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 MOST_DOUBLINGS = 5  # of the interval after failures
 PRIOR = 0.25  # as many visits' worth of doubt about a page of which little is known
 BOUNDS = 1 / 100, 8.0  # of the mean: the shortest and the longest interval
-STEP = 0.05  # by which one visit moves the price, as a logarithm
+STEP = 0.2  # by which one visit moves the price, as a logarithm
 
 
 def rate_of(visits: int, changes: int, watched: float, mean: float) -> float:
@@ -80,6 +80,10 @@ class Recrawl:
                 return rule
         return None
 
+    def wants(self, task: Task) -> bool:
+        """Tell whether a task is no visit by a schedule, or one of a page that is visited again."""
+        return task.kind != REVISIT or task.is_unscheduled or self._rule(task.url) is not None
+
     def mean(self, record: Mapping[str, Any]) -> float | None:
         """Return the interval of a page, for the adaptive rule on average; None if it is never visited again."""
         rule = self._rule(str(record.get("url")).partition("#")[0])
@@ -111,16 +115,16 @@ class Recrawl:
         seconds = self.interval(record)
         return None if seconds is None else visits.last_visit(record) + seconds
 
-    def task(self, record: Mapping[str, Any], now: float, wall: float) -> Task | None:
+    def task(self, record: Mapping[str, Any], now: float, wall: float, is_new: bool = False) -> Task | None:
         """Return the next visit of a page as a task; `now` and `wall` are what time it is, by both clocks.
 
-        If it should have been visited before and never was again, it gets a time within the coming interval, each page
-        its own: so a store that is set to be visited again is not fetched all at once.
+        If it should have been visited before and never was again, or the setting `is_new`, it gets a time within the
+        coming interval, each page its own: so a store whose setting has changed is not fetched all at once.
         """
         name, due = str(record.get("url")), self.due(record)
         if due is None or not urls.is_safe(name):
             return None
-        if due < wall and visits.visits_of(record) == 1:
+        if due < wall and (is_new or visits.visits_of(record) == 1):
             due = wall + (self.interval(record) or 0.0) * _lot(name)
         return revisit_task(name, visits.visits_of(record) + 1, depth_of(record), now + max(due - wall, 0.001))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from crawler.errors import Misshapen, StoreError
 from crawler.frontier.batches import LOSS, Outbox, in_parts
@@ -89,22 +89,32 @@ def _hand_over_all(store: StoreWriter, settings: Settings, seeds: Seeds, show: S
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):
         found.add(_links(store, host, settings, seeds))
-        _hand_over_revisits(store, settings, host)
+    _hand_over_revisits(store, settings, hosts)
     return _hand_over(store, settings, found)
 
 
-def schedule_all(store: StoreWriter, settings: Settings, show: Show) -> None:
-    """Hand over the next visit of each page, if that was not done for this setting yet: `recrawl` was edited."""
+def is_scheduled(store: Store, settings: Settings) -> bool:
+    """Tell whether all pages have the next visit that the setting `recrawl` gives them."""
     known = store.files.get(SCHEDULED)
-    if known == _setting(settings) or (known is None and settings.recrawl is None):
+    return known == _setting(settings) or (known is None and settings.recrawl is None)
+
+
+def schedule_all(
+    store: StoreWriter, settings: Settings, show: Show, is_stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Hand over the next visit of each page, if that was not done for this setting yet: `recrawl` was edited.
+
+    One that `is_stopped` on the way counts as not done.
+    """
+    if is_scheduled(store, settings):
         return
     if settings.recrawl is not None:
         hosts = store.hosts()
         if hosts:
             show(f"scheduling the next visits of the pages of {many(len(hosts), 'host')}")
-        for host in bar(hosts, "hosts", len(hosts)):
-            _hand_over_revisits(store, settings, host)
-    _note_schedule(store, settings)
+        _hand_over_revisits(store, settings, hosts, is_new=True, is_stopped=is_stopped)
+    if not is_stopped():
+        _note_schedule(store, settings)
 
 
 def _setting(settings: Settings) -> bytes:
@@ -115,14 +125,21 @@ def _note_schedule(store: Store, settings: Settings) -> None:
     store.files.put(SCHEDULED, _setting(settings))
 
 
-def _hand_over_revisits(store: Store, settings: Settings, host: str) -> None:
-    """Hand over the next visit of each page of a host; one that is in a batch already does not count twice."""
+def _hand_over_revisits(
+    store: Store,
+    settings: Settings,
+    hosts: Iterable[str],
+    is_new: bool = False,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Hand over the next visit of each page of these hosts; one that is in a batch already does not count twice."""
     rules = Recrawl(settings.recrawl)
     if not rules:
         return
     outbox = Outbox(store.files, settings)
     now, wall = SYSTEM.monotonic(), SYSTEM.time()
-    tasks = filter(None, (rules.task(record, now, wall) for record in store.records(host)))
+    records = takewhile(lambda _: not is_stopped(), (record for host in hosts for record in store.records(host)))
+    tasks = filter(None, (rules.task(record, now, wall, is_new) for record in bar(records, "pages")))
     for part in in_parts(tasks, LINKS_AT_ONCE):
         outbox.send(part)
 

@@ -37,9 +37,13 @@ class Revisits:
         query = "SELECT key, host, shard FROM task WHERE state = 2 AND due <= ? ORDER BY due LIMIT ?"
         found = self._db.execute(query, (now, RIPENED_AT_ONCE)).fetchall()
         self._db.executemany("UPDATE task SET state = 3 WHERE key = ?", [row[:1] for row in found])
+        self.read_next_due()
+        return list({(host, shard) for _, host, shard in found})
+
+    def read_next_due(self) -> None:
+        """Note when the first scheduled one is due."""
         (first,) = self._db.execute("SELECT min(due) FROM task WHERE state = 2").fetchone()
         self.next_due = inf if first is None else first
-        return list({(host, shard) for _, host, shard in found})
 
     def peek(self, host: Host) -> Taken | None:
         """Return the revisit of a host that has been due longest, or None; it stays where it is."""

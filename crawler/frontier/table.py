@@ -496,6 +496,20 @@ class Table:
         """Use these limits from now on; see `forget_skipped`."""
         self.limits, self._hosts.max_share, self.fresh_share = limits, max_share, fresh_share
 
+    def drop_visits(self, is_wanted: Callable[[Task], bool]) -> Iterator[None]:
+        """Drop the scheduled visits that are no longer wanted; yields after each part, so that visits may go on."""
+        last = -1
+        query = (
+            f"SELECT rowid, key, batch, {TASK_COLUMNS} FROM task WHERE state = 2 AND rowid > ? ORDER BY rowid LIMIT ?"
+        )
+        while rows := self._db.execute(query, (last, CHANGED_AT_ONCE)).fetchall():
+            last = rows[-1][0]
+            dropped = [(key, batch) for _, key, batch, *task in rows if not is_wanted(Task(*task))]
+            self._mark_rows(dropped)
+            self._forget_revisits([key for key, _ in dropped])
+            yield
+        self._revisits.read_next_due()
+
     def forget_skipped(self) -> bool:
         """Forget some of the skipped URLs, so that they may be handed over again; False if there were none."""
         some = f"SELECT rowid FROM task WHERE state = {SKIPPED} LIMIT {CHANGED_AT_ONCE}"

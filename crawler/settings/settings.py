@@ -172,6 +172,7 @@ class Settings:
         None,
         optional(recrawl),
         "when pages are visited again: 7d, adaptive, or by URL pattern ({'/latest/': 1h, '*': 7d}); null: never",
+        live=True,
     )
     fresh_share: float = setting(
         0.5, share, "share of a host's turns for revisits that are due, while new URLs of the host wait", live=True

@@ -35,12 +35,14 @@ Show = Callable[[str], object]
 class StoreLock:
     """A lock with a heartbeat that one machine holds, and the way to wait for it or inherit it."""
 
-    def __init__(self, files: Files, heartbeat: float, dead_after: float) -> None:
+    def __init__(self, files: Files, heartbeat: float, dead_after: float, name: str = LOCK) -> None:
+        """`name` is that of the lock, in the store's folder."""
         from filelock import SoftFileLock  # here: it loads slowly, and most runs need no lock
 
         self._rejections = 0
         self._files, self._heartbeat, self._dead_after = files, heartbeat, dead_after
-        self._soft: SoftFileLock = SoftFileLock(Path(files.root) / LOCK)
+        self._soft: SoftFileLock = SoftFileLock(Path(files.root) / name)
+        self._lock, self._begin = name, f"{name}@"
         self._me = secrets.token_hex(4)
         self._beats = 0
         self._lost = False
@@ -100,22 +102,23 @@ class StoreLock:
             self._rejections += 1
             if error.errno == errno.EPERM and self._rejections < MAX_REJECTIONS:
                 return False  # whoever created it may have released it by now
-            raise self._files.translate(error, LOCK) from error
+            raise self._files.translate(error, self._lock) from error
         return True
 
     def _sign(self) -> str:
         """Return what changes while the holder is alive, from a fresh listing; empty if there is no lock."""
         self._files.freshen("")
-        names = sorted(name for name in self._files.all_names("") if name == LOCK or name.startswith(BEAT))
-        return "\n".join([*names, (self._files.get(LOCK) or b"").hex()]) if LOCK in names else ""
+        found = self._files.all_names("")
+        names = sorted(name for name in found if name == self._lock or name.startswith(self._begin))
+        return "\n".join([*names, (self._files.get(self._lock) or b"").hex()]) if self._lock in names else ""
 
     def _inherit(self, show: Show) -> None:
         """Remove the lock of a dead machine; of those who try, one wins, and all begin again."""
-        aside = f"{LOCK}-dead-{self._me}"
-        if self._files.claim(LOCK, aside):
+        aside = f"{self._lock}-dead-{self._me}"
+        if self._files.claim(self._lock, aside):
             show(f"the machine that had locked the store shows no heartbeat for {self._dead_after:.0f} s: taking over")
             for name in self._files.all_names(""):
-                if name.startswith(BEAT):
+                if name.startswith(self._begin):
                     self._files.drop(name)
             self._files.drop(aside)
 
@@ -142,4 +145,4 @@ class StoreLock:
         return True
 
     def _name(self, beat: int) -> str:
-        return f"{BEAT}{self._me}@{beat:06d}"
+        return f"{self._begin}{self._me}@{beat:06d}"

@@ -45,14 +45,17 @@ def last_visit(record: Mapping[str, Any]) -> float:
 def unchanged(old: Mapping[str, Any], visit: int, now: float) -> Record:
     """Return the record after a visit that found the same page."""
     kept = {name: value for name, value in old.items() if name not in OF_FAILURES}
-    return kept | _counted(old, visit, now)
+    returned = {"changed": utc(now)} if old.get("gone") else {}  # whoever was told that it is gone is told that
+    return kept | returned | _counted(old, visit, now)
 
 
 def replaced(old: Mapping[str, Any], new: Mapping[str, Any], visit: int, now: float, is_news: bool) -> Record:
     """Return the record after a visit that found another page; `is_news` if a reader would notice."""
     record = {**new, **_counted(old, visit, now), "changes": number(old, "changes") + is_news}
-    if is_news or old.get("changed"):
-        record["changed"] = utc(now) if is_news else old["changed"]
+    if "price" in old:
+        record["price"] = old["price"]
+    if is_news or old.get("gone") or old.get("changed"):
+        record["changed"] = utc(now) if is_news or old.get("gone") else old["changed"]
     if new.get("sha224") is None and (old.get("sha224") or old.get("moved")) and not new.get("sitemap"):
         record["moved"] = old.get("moved") or utc(now)
     return record

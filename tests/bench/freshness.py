@@ -5,6 +5,8 @@ the same number of requests, its earliest due first. Rules: a fixed interval; Nu
 changed, with its shift towards the change); StormCrawler's (+50 % / half way to the least); as often as it changes;
 ours (`crawler.frontier.recrawl`: one price per host, and the page's own visits, changes and time watched); the optimum
 for rates that are known.
+
+Then for a host with ten pages from the first visit on, where nothing limits the requests: a fixed interval and ours.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ class Web(NamedTuple):
 
 
 WEBS = (Web("calm", 1 / 20, 0.35), Web("fast", 1 / 2, 0.1))
+HOSTS = 20  # small ones
 BUDGETS = (3.0, 10.0, 30.0)  # days between two visits of a page, on average
 
 
@@ -152,31 +155,40 @@ class Result(NamedTuple):
     unchanged: float  # of the requests: for these a 304 would do
 
 
-def simulate(web: Web, every: float, rule: Callable[[float, list[Page]], Rule], count: int = 1000) -> Result:
-    """Let a rule visit a web for some months."""
-    chance = Random(1)
+def simulate(
+    web: Web,
+    every: float,
+    rule: Callable[[float, list[Page]], Rule],
+    count: int = 1000,
+    days: float = DAYS,
+    warm: float = WARM,
+    is_limited: bool = True,
+    seed: int = 1,
+) -> Result:
+    """Let a rule visit a web for some months; `is_limited` to the requests that it may make."""
+    chance = Random(seed)
     pages = make_pages(web, count, chance)
     made, fresh, used, unchanged, allowed, now = rule(every, pages), 0.0, 0, 0, 0.0, 0.0
     change = [chance.expovariate(page.rate) for page in pages]
     due = [(chance.random() * made.first(), number) for number in range(count)]
     heapq.heapify(due)
-    while now < DAYS:
+    while now < days:
         now += STEP
         allowed = min(allowed + count / every * STEP, 3 * count / every * STEP + 1)
-        while due and due[0][0] <= now and allowed >= 1:
+        while due and due[0][0] <= now and (allowed >= 1 or not is_limited):
             allowed -= 1
             _, number = heapq.heappop(due)
             page = pages[number]
             changed = change[number] < now
-            fresh += max(min(change[number], now) - max(page.last, WARM), 0.0)
-            used, unchanged = used + (now > WARM), unchanged + (now > WARM and not changed)
+            fresh += max(min(change[number], now) - max(page.last, warm), 0.0)
+            used, unchanged = used + (now > warm), unchanged + (now > warm and not changed)
             page.visits, page.changes = page.visits + 1, page.changes + changed
             page.last = page.checked = now
             if changed:
                 change[number] = now + chance.expovariate(page.rate)
             heapq.heappush(due, (now + made.next(page, now, changed), number))
-    fresh += sum(max(min(change[n], DAYS) - max(page.last, WARM), 0.0) for n, page in enumerate(pages))
-    period = DAYS - WARM
+    fresh += sum(max(min(change[n], days) - max(page.last, warm), 0.0) for n, page in enumerate(pages))
+    period = days - warm
     return Result(fresh / (count * period), used / (period * count / every), unchanged / max(used, 1))
 
 
@@ -190,6 +202,10 @@ def main() -> None:
             for name, rule in RULES:
                 found = simulate(web, every, rule, options.pages)
                 print(f"{name:24}  {found.fresh:.3f}  {found.used:5.2f}  {found.unchanged:9.2f}", flush=True)
+            for name, rule in ("fixed, a small host", Fixed), ("ours, a small host", Ours):
+                small = [simulate(web, every, rule, 10, 20 * every, 0.0, False, seed) for seed in range(HOSTS)]
+                fresh, used = (sum(it[part] for it in small) / HOSTS for part in (0, 1))
+                print(f"{name:24}  {fresh:.3f}  {used:5.2f}", flush=True)
 
 
 if __name__ == "__main__":

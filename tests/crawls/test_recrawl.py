@@ -17,7 +17,7 @@ from lab import browser
 from lab.conditional import Pages, serving
 from lab.world import COMMAND, crawler, end, wait_for
 
-from crawler.errors import LIMIT, MISSING, OVER
+from crawler.errors import LIMIT, MISSING, OVER, STOPPED
 from crawler.frontier.batches import from_lines
 from crawler.store.store import Store
 
@@ -99,8 +99,15 @@ def test_a_refresh_asks_with_a_condition_and_changes_tells_what_it_found(
         ("200", "newest", "2 visits, 1 change"),
     ]
     crawler("diff", str(root), f"{SITE}/0", code=MISSING)
+    assert f"-<p>page 3\n+moved to {SITE}/new" in crawler("diff", str(root), f"{SITE}/3")
+    assert crawler("history", str(root), f"{SITE}/3").rstrip().endswith(f"\t-> {SITE}/new")
+    assert "no stored page matches" in crawler("refresh", str(root), "--match", "nothing-like-this")
+    web.pages["/2"] = "<p>page 2"
+    crawler("refresh", str(root), "--match", "/2$")
+    crawl(web, root)
+    assert ("changed", "/2") in changes(root, "--since", since), "it was said to be gone"
     feed = ElementTree.fromstring(crawler("changes", str(root), "--since", since, "--feed", "atom"))
-    assert len(feed.findall("{http://www.w3.org/2005/Atom}entry")) == 4
+    assert len(feed.findall("{http://www.w3.org/2005/Atom}entry")) == 4, "with what is back instead of gone"
     assert "no problems" in crawler("check", str(root))
 
 
@@ -136,7 +143,7 @@ def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web
     crawl(web, root, f"{SITE}/", code=OVER)
     as_before(root)
     said = crawler("set", str(root), "recrawl=10d")
-    assert "recrawl null -> 864000; it counts from the next run on; the run that first uses it plans" in said
+    assert "recrawl null -> 864000; it counts from the next run on; that run then plans" in said
     web.asked.clear()
     crawl(web, root)
     assert web.asked == []
@@ -146,6 +153,44 @@ def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web
         for task in from_lines(path.read_bytes())
     ]
     assert len(dues) == 6 and max(dues) <= 10 * 86400 and max(dues) - min(dues) > 86400, "spread over the interval"
+
+
+def test_visits_that_the_setting_no_longer_wants_are_waited_for_by_nobody(web: Pages, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", "--recrawl", "7d")
+    crawler("set", str(root), "recrawl={'/1$': 7d, '*': null}")
+    crawl(web, root)
+    assert waiting(root) == ["/1#revisit-2"]
+    crawler("set", str(root), "recrawl=null")
+    crawler("refresh", str(root), "--match", "/2$")
+    web.asked.clear()
+    crawl(web, root, code=OVER)
+    assert [path for path, _ in web.asked if path != "/robots.txt"] == ["/2"], "what somebody asks for is visited"
+    assert not waiting(root)
+    crawler("set", str(root), "recrawl=7d")
+    crawl(web, root)
+    assert len(waiting(root)) == 6
+
+
+def test_a_running_machine_takes_up_an_edit_and_plans_the_visits_of_the_pages_that_it_has(
+    web: Pages, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    crawl(web, root, f"{SITE}/", code=OVER)
+    as_before(root)
+    machine = start(web, root, "--forever")
+    wait_for(lambda: '"state": "alive"' in crawler("status", str(root), "--json"), 120)
+    web.asked.clear()
+    said = crawler("set", str(root), "recrawl=5s")
+    assert "recrawl null -> 5; the 1 machine at work will use it within a minute; one of them then plans" in said
+    wait_for(lambda: len(web.asked) >= 13, 120)
+    assert len({path for path, _ in web.asked[:6]}) == 6, "over the interval, each once before any comes again"
+    crawler("set", str(root), "recrawl={'/1$': 1s, '*': null}")
+    wait_for(lambda: {path for path, _ in web.asked[-5:]} == {"/1"}, 120)
+    os.killpg(machine.pid, signal.SIGTERM)
+    end(machine, STOPPED)
+    assert not list(root.glob(".recrawl-lock*"))
+    assert (root / "frontier/.recrawl").read_text() == "{'/1$': 1.0, '*': None}\n"
 
 
 @pytest.mark.fleet  # for time

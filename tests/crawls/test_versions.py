@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawler.commands.demo.web import WebReply
 from crawler.commands.plan import learn
-from crawler.errors import FOUND, LIMIT, USAGE
+from crawler.errors import FOUND, LIMIT
 from crawler.store import history
 from crawler.store.store import Store
 
@@ -169,10 +171,28 @@ def test_an_export_with_versions_is_resumed_in_the_middle_of_a_page(
         out.unlink()
 
 
-@pytest.mark.parametrize("out", ["pages.sqlite", "sqlite:///pages.db"])
-def test_a_database_has_no_versions_and_says_so(made: Path, tmp_path: Path, out: str) -> None:
-    said = crawler("export", str(made), out if "://" in out else str(tmp_path / out), "--versions", code=USAGE)
-    assert "--versions is for files" in said
+@pytest.mark.parametrize("kind", ["file", "address"])
+def test_a_database_has_versions_in_a_table_of_their_own_and_gets_those_that_it_lacks(
+    root: Path, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "pages.sqlite"
+    out = str(path) if kind == "file" else f"sqlite:///{path}"
+    crawler("export", str(root), out)
+    assert "10 pages written" in crawler("export", str(root), out, "--versions")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM versions WHERE fetched = (SELECT max(fetched) FROM versions WHERE url = ?)", (PAGE,))
+    assert "0 pages" not in crawler("export", str(root), out, "--versions")
+    assert "0 pages written" in crawler("export", str(root), out, "--versions")
+    assert "7 pages written" in crawler("export", str(root), out, "--versions", "--html"), (
+        "those without html, no files"
+    )
+    assert "0 pages written" in crawler("export", str(root), out, "--versions", "--html")
+    assert "10 pages written" in crawler("export", str(root), out, "--versions", "--html", "--force")
+    with closing(sqlite3.connect(path)) as db:
+        found = db.execute("SELECT html FROM versions WHERE url = ? ORDER BY fetched", (PAGE,)).fetchall()
+        assert [html for (html,) in found] == ["version 0", "version 1", "version 2"]
+        assert db.execute("SELECT count(*), count(DISTINCT version) FROM versions").fetchone() == (10, 10)
+        assert db.execute("SELECT count(*) FROM pages").fetchone() == (4,)
 
 
 def test_two_stores_with_versions_become_one(made: Path, root: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def _flags(made: ArgumentParser) -> None:
     made.add_argument("--from", metavar="TIME", dest="first", help="fetched at TIME or later: 2026-11-17T09:00:00Z")
     made.add_argument("--until", metavar="TIME", dest="last", help="fetched before TIME")
     made.add_argument("--since", metavar="TIME", help="only pages stored since the export that printed this")
-    made.add_argument("--versions", action="store_true", help="also older versions of pages, a row each (files only)")
+    made.add_argument("--versions", action="store_true", help="also older versions of pages, a row each")
     made.add_argument("--safe-csv", **SAFE_CSV)
     made.add_argument("--force", action="store_true", help="replace the file, or all rows of the database")
 
@@ -135,10 +135,6 @@ def _open(out: str, store: Store, wanted: Selection, force: bool) -> Target:
     columns = COLUMNS | (HTML_COLUMN if wanted.html else {})
     path, extension = (None, "a database") if "://" in out else (resolved(out), ending(resolved(out), ENDINGS))
     format = format_for(extension, columns, True) if wanted.safe_csv else None
-    if wanted.versions and extension not in FILES:
-        raise UsageError(
-            f"--versions is for files ({' '.join(FILES)}): {extension} has one row for a page; omit it, or take a file"
-        )
     if path is None:
         return Sql(out, wanted, since, force)
     if extension == SQLITE:

@@ -48,7 +48,7 @@ class Revisits:
             return None
         if task.is_unscheduled or task.attempt:
             return record
-        if not self._schedule.rules:
+        if self._schedule.rules.mean(record) is None:  # the setting has changed since: no more visits of this page
             return None
         if self._schedule.is_early(record):  # the setting has changed since this visit was planned
             later = self._schedule.rules.task(record, self._clock.monotonic(), self._clock.time())

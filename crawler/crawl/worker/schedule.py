@@ -23,9 +23,16 @@ class Schedule:
     """Plans the next visits."""
 
     def __init__(self, settings: LiveSettings, clock: Clock) -> None:
-        self.rules = Recrawl(settings.now.recrawl)
-        self._clock = clock
+        self._settings, self._clock = settings, clock
+        self._read, self._rules = settings.now, Recrawl(settings.now.recrawl)
         self._prices: OrderedDict[str, float] = OrderedDict()
+
+    @property
+    def rules(self) -> Recrawl:
+        """The rules of the settings as they are now."""
+        if self._settings.now is not self._read:
+            self._read, self._rules = self._settings.now, Recrawl(self._settings.now.recrawl)
+        return self._rules
 
     def plan(self, record: dict[str, Any]) -> Task | None:
         """Return the next visit of a page, to be handed over before its new record is written; None if there is none.

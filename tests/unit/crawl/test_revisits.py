@@ -7,13 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lab.changing import DAY, HOST, HOUR, Keeping, Law, WithSitemap, freshness
+from lab.changing import DAY, HOST, HOUR, START, Keeping, Law, WithSitemap, freshness
 from lab.frontiers import add, frontier_of, on_disk
 from lab.workers import making, small_store
 
 from crawler.crawl.worker.recent import MAX_BYTES, RecentRecords
 from crawler.frontier.task import sitemap_task
-from crawler.store import history
+from crawler.store import history, visits
 
 
 @pytest.fixture
@@ -80,6 +80,7 @@ def test_a_page_that_comes_back_is_no_longer_gone(keeping: Callable[..., Keeping
     record = mine.record("/")
     assert not {"gone", "failures", "failure", "failed", "missing"} & record.keys()
     assert record["changes"] == 0
+    assert 15 <= mine.since_start(record, "changed") / DAY < 16, "whoever was told that it is gone is told that"
 
 
 def test_a_page_that_moves_becomes_a_redirect_whose_target_is_fetched(keeping: Callable[..., Keeping]) -> None:
@@ -108,6 +109,13 @@ def test_pages_get_the_interval_of_the_first_pattern_that_they_match(keeping: Ca
     mine.keep_up(2.5 * DAY)
     latest, never, other = (len(mine.web.visits(path)) for path in links)
     assert 55 <= latest <= 61 and (never, other) == (1, 3)
+
+
+def test_the_price_of_a_host_is_still_known_after_a_page_has_changed() -> None:
+    old = {"url": f"{HOST}/", "fetched": "2026-01-01T00:00:00Z", "price": -1.5, "sha224": "x"}
+    new = {"url": f"{HOST}/", "sha224": "y"}
+    assert visits.replaced(old, new, 2, START, is_news=True)["price"] == -1.5
+    assert "price" not in visits.replaced({}, new, 2, START, is_news=True)
 
 
 def test_older_versions_are_kept_and_pruned(keeping: Callable[..., Keeping]) -> None:

@@ -83,6 +83,15 @@ def test_a_page_is_due_after_its_last_visit_and_one_from_long_ago_within_the_int
     assert 0 <= min(dues) < DAY and 6 * DAY < max(dues) <= 7 * DAY
 
 
+def test_with_a_new_setting_pages_that_are_late_are_spread_over_the_interval_however_often_they_were_visited() -> None:
+    rules, visited = Recrawl(DAY), record(visits=9, checked=utc(NOW))
+    late, early = (rules.task(visited, 50.0, NOW + age, is_new=True) for age in (5 * DAY, DAY / 2))
+    assert late and early and abs(early.due - 50.0 - DAY / 2) < 2
+    assert 60 < late.due - 50.0 <= DAY
+    due = rules.task(visited, 50.0, NOW + 5 * DAY)
+    assert due and due.due - 50.0 < 1, "after a rest of the crawl all that is late is due"
+
+
 @given(st.integers(0, 1000), st.integers(0, 1000), st.floats(0, 1e9), st.floats(-40, 40))
 def test_the_adaptive_interval_keeps_its_bounds(visits: int, changes: int, watched: float, price: float) -> None:
     found = chosen_interval(visits, min(changes, visits), watched, 7 * DAY, price)
