@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.server import LoggedRequest, read_log, serve
 from crawler.commands.demo.web import Web, WebReply
 from crawler.commands.main import run as run_command
+from crawler.errors import STOPPED
 from crawler.frontier import frontier
 from crawler.frontier.batches import from_lines
 
@@ -214,18 +218,49 @@ def call_program(args: Sequence[str], stdin: str | None) -> tuple[int, str, str]
 
 
 def call_here(args: Sequence[str], stdin: str | None) -> tuple[int, str, str]:
-    """The same of a command that is called in this process: all but the start of the interpreter is the same."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("backslashreplace", "backslashreplace"))
-    given = io.TextIOWrapper(io.BytesIO((stdin or "").encode()), "utf-8")
-    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdin", given)
-        try:
-            code = run_command(args)
-        except SystemExit as end:  # --help
-            code = int(end.code or 0)
-    for stream in (out, err):
-        stream.flush()
-    return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    """The same of a command that is called in this process, which is afterwards as it was before."""
+    with TemporaryDirectory() as folder:
+        given, out, err = (Path(folder) / name for name in ("in", "out", "err"))
+        given.write_text(stdin or "", "utf-8")
+        with as_a_program_of_its_own(given, out, err):
+            try:
+                code = run_command(args)
+            except SystemExit as end:  # --help
+                code = int(end.code or 0)
+        if code == STOPPED:
+            raise KeyboardInterrupt  # somebody ends the tests: none of these commands does so by itself
+        return code, *(path.read_bytes().decode().replace("\r\n", "\n").replace("\r", "\n") for path in (out, err))
+
+
+@contextmanager
+def as_a_program_of_its_own(given: Path, out: Path, err: Path) -> Iterator[None]:
+    """Meanwhile these are the standard streams, and what a command sets up for its own process is not seen later."""
+    log, mask = logging.getLogger("crawler"), os.umask(0o22)
+    os.umask(mask)
+    level, alarm = log.level, signal.signal(signal.SIGALRM, hang)
+    with ExitStack() as stack:
+        stack.callback(os.umask, mask)
+        stack.callback(log.setLevel, level)
+        stack.callback(signal.signal, signal.SIGALRM, alarm)
+        stack.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+        stack.enter_context(warnings.catch_warnings())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(sys, "stdin", stack.enter_context(given.open(encoding="utf-8")))
+        patch.setattr(sys, "stderr", stack.enter_context(err.open("w", encoding="utf-8", errors="backslashreplace")))
+        patch.setattr(sys, "stdout", stack.enter_context(out.open("w", encoding="utf-8", errors="backslashreplace")))
+        patch.setattr(sys, "__stdout__", sys.stdout)  # its width is that of the help
+        for logger in (log, logging.getLogger()):  # pytest's handlers would take what a program prints
+            patch.setattr(logger, "handlers", [])
+        patch.setattr(log, "propagate", True)
+        log.setLevel(logging.NOTSET)  # not by its attribute: loggers remember what is enabled
+        patch.setattr(tempfile, "tempdir", None)  # found anew: a test may have set TMPDIR
+        signal.setitimer(signal.ITIMER_REAL, LONG)
+        yield
+
+
+def hang(number: int, frame: object) -> None:
+    """End a command that takes too long, as a fault of its own."""
+    raise TimeoutError(f"it has not ended after {LONG:.0f} s")
 
 
 def end(process: subprocess.Popen[str], code: int = 0, seconds: float = LONG) -> str:
