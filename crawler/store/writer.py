@@ -106,9 +106,9 @@ class StoreWriter(Store):
         return self.files.drop(path_of("errs", url))
 
     def put_robots(self, host: str, robots: Robots) -> None:
-        """Write a host's robots.txt after a comment line that says when it was read."""
-        head = f"# read {utc(robots.read)} status {robots.status}\n"
+        """Write a host's robots.txt after a comment line that says when it was read, and how long it is."""
         body = robots.body.replace(b"\0", REPLACEMENT)  # a NUL shows that the disk lost a part of it
+        head = f"# read {utc(robots.read)} status {robots.status} bytes {len(body)}\n"
         self.files.put(f"robots/{host}", head.encode() + body, later=True)
 
     def drop_robots(self, host: str) -> bool:
