@@ -50,6 +50,9 @@ class Entry:
     def is_dir(self, follow_symlinks: bool = True) -> bool:
         return self._node is not None and self._node.mode == FOLDER
 
+    def is_file(self, follow_symlinks: bool = True) -> bool:
+        return self._node is not None and self._node.mode != FOLDER
+
     def stat(self, follow_symlinks: bool = True) -> Any:
         return self._stat()
 
