@@ -6,6 +6,7 @@ import argparse
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from crawler import errors
 from crawler.commands import permissions, seeds, status
 from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
+from crawler.commands.retry import Wanted, retry
 from crawler.crawl import child
 from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
@@ -22,9 +24,11 @@ from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
 from crawler.errors import CrawlerError, UsageError, did_you_mean
 from crawler.fetch.request import is_secret
+from crawler.fetch.trust import Trust
 from crawler.fleet import control
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
+from crawler.frontier.task import Task
 from crawler.settings import settings as config
 from crawler.settings.regions import regions_of
 from crawler.settings.values import whole
@@ -32,6 +36,7 @@ from crawler.store.mount import Files
 from crawler.store.store import Store, open_store
 from crawler.store.writer import StoreWriter, open_to_write
 from crawler.terminal import as_time, many, say
+from crawler.web import addresses, urls
 from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
@@ -126,8 +131,8 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
     """Run a machine with the flags of `crawler run` and these settings; a Python program may give a handler."""
     check_root(options.store, "run")
     concurrency = allowed_concurrency(options.concurrency)
-    urls = seeds.given_seeds(options)
-    trust = permissions.given_trust(options, urls)
+    given_urls = seeds.given_seeds(options)
+    trust = permissions.given_trust(options, given_urls)
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
         logs.begin()
@@ -151,8 +156,10 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
     )
     lock = LocalLock(plan.id)  # if we are killed before the first heartbeat, commands here know it at once
     try:
-        settings = begin(options.store, given, urls, plan.id, log.warning, trust, options.accept_defaults)
+        settings = begin(options.store, given, given_urls, plan.id, log.warning, trust, options.accept_defaults)
         check_region(options.region, settings)
+        for said in _retry_private(options.store, settings, trust, given_urls):
+            log.warning("%s", said)
         if not options.quiet:
             say(_scope_line(options.store, settings.scope))
         if not config.has_contact(settings):
@@ -170,6 +177,20 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
     if not options.quiet:
         say(said)
     return Result(code, said, elapsed, Store(root), **counts)
+
+
+def _retry_private(root: Path, settings: config.Settings, trust: Trust, given: Sequence[str]) -> Iterator[str]:
+    """Retry what machines that were not told to request a private host have excluded, now that this one is told to.
+
+    Only of hosts that are named here or were given as seeds: links from elsewhere into private networks stay excluded.
+    """
+    store = open_to_write(root)
+    stored = (seed for _, seeds in store.seeds() for seed in seeds) if trust.allow_private else ()
+    hosts = trust.private | {urls.host(Task.named(seed).url) for seed in (*given, *stored)}
+    told = sorted(host for host in hosts if addresses.names_private(host) and not trust.excludes(host))
+    wanted = Wanted(frozenset({"private-address"}), tuple(told))
+    if any(wanted.has(failure) for host in told for failure in store.failures(host)):
+        yield retry(store, settings, wanted)
 
 
 def check_region(given: str, settings: config.Settings) -> None:
@@ -267,8 +288,8 @@ def _next_due(found: dict[str, Any]) -> str:
 def run_add(options: argparse.Namespace) -> int:
     """`crawler add`."""
     check_root(options.store, "add")
-    urls = seeds.given_seeds(options)
-    if not urls:
+    given = seeds.given_seeds(options)
+    if not given:
         raise UsageError("nothing to add; give URLs, or a file of them with -i")
-    say(add_seeds(open_to_write(options.store), urls, options.priority))
+    say(add_seeds(open_to_write(options.store), given, options.priority))
     return errors.OVER

@@ -93,11 +93,11 @@ def _warn_of_private(store: Store, trust: Trust, show: rehydrate.Show) -> None:
     given = (seed for name, seeds in store.seeds() if not name.startswith(kept.REDIRECT) for seed in seeds)
     host = next(filter(trust.excludes, map(urls.host, given)), "")
     is_metadata = addresses.reach_of_host(host) == addresses.METADATA
-    allow = "give --allow-metadata" if is_metadata else "name them on its command line, or give --allow-private"
+    allow = "give --allow-metadata" if is_metadata else "name the seeds again, or give --allow-private"
     if host:
         show(
-            f"warning: this machine does not request seeds on private networks ({host} ...): they get the failure "
-            f"record private-address; {allow}"
+            f"warning: this machine requests nothing on private networks ({host} ...): URLs there, also those that "
+            f"wait, get the failure record private-address; {allow}, and they are requested after all"
         )
 
 
