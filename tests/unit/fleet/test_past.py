@@ -206,3 +206,14 @@ def test_a_worker_whose_file_is_gone_goes_on_if_it_did_not_sleep(store: StoreWri
     store.files.drop(newest_in(store.files)["sleeper"].name)
     sleeper.monotonic += 0.1
     assert sleeper.shards.beat({"id": "sleeper", "pages": 1000}, "")
+
+
+def test_a_worker_goes_on_when_its_own_heartbeat_was_removed_by_a_call_that_hung_with_the_mount(
+    store: StoreWriter,
+) -> None:
+    """A restarted NFS server is asked again, says that the name is gone, and nobody has merged the counters."""
+    sleeper = Sleeper(Path(store.root))
+    store.files.drop(newest_in(store.files)["sleeper"].name)
+    sleeper.monotonic += 2 * SETTINGS.dead_after
+    assert sleeper.shards.beat({"id": "sleeper", "pages": 1000}, "")
+    assert [found["pages"] for found in read_counters(store.files) if found["heartbeat"].id == "sleeper"] == [1000]
