@@ -104,7 +104,7 @@ class Shards:
         return any(heartbeat.mark == END for heartbeat in self._heartbeats_of(self.me))
 
     def _has_been_away(self) -> bool:
-        """Tell whether we have shown no heartbeat for so long that ours, marked dead, may have been merged (see `past`).
+        """Tell whether we showed no heartbeat for so long that ours, marked dead, may have been merged (see `past`).
 
         By both clocks: one stands still in a suspended machine. To be asked if our heartbeat is gone. After a shorter
         time it was a call of ours whose reply was lost: nobody else would have our counters.
