@@ -203,11 +203,15 @@ class Machine:
 
     def _apply(self, verdict: Verdict) -> None:
         """Apply an edit of crawl.yaml, and log it once for all workers."""
+        before, after = self.settings.recrawl, verdict.settings.recrawl
+        is_replanned = repr(before) != repr(after)  # not by ==: the order of patterns counts
+        if is_replanned and not self._planner.unschedule():
+            return
         if verdict.applied:
-            before, self.settings = self.settings, verdict.settings
+            self.settings = verdict.settings
             self.scoreboard.publish_settings(render(verdict.settings))
             log.warning(verdict.applied, extra={"event": "settings"})
-            if repr(before.recrawl) != repr(verdict.settings.recrawl):  # the order of patterns counts
+            if is_replanned:
                 self._planner.plan(verdict.settings)
         self.scoreboard.set_ignored_settings(verdict.warning)
         if verdict.warning:

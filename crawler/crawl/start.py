@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.crawl import old_corpus
+from crawler.crawl.visit_planner import plan_at_start
 from crawler.crawl.whole import make_whole
 from crawler.errors import StoreError, UsageError
 from crawler.fetch.trust import Trust
@@ -65,8 +66,7 @@ def begin(
     control.sweep(files)
     members.announce(files, me)  # before anything slow, so that `crawler stop` finds us
     make_whole(store, settings, me, show)
-    if len(members.look(files, settings, again=False).at_work) <= 1:  # otherwise see `VisitPlanner`
-        rehydrate.schedule_all(store, settings, show)
+    plan_at_start(store, settings, me, show)
     store.keep_settings(settings)
     excluded = _excluded(seeds, settings)
     if excluded:

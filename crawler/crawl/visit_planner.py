@@ -1,8 +1,12 @@
 """The next visits of all pages after an edit of `recrawl`, planned by one machine while the crawl runs.
 
-All supervisors see the edit, also those that start after it beside others. The one that gets the lock goes over all
-records, in a thread of its own; the others wait, find that it is done, or are its heirs. If none of them comes to the
-end, the next run plans all of them again.
+A run that finds no worker at work plans them before it starts its own. Otherwise all supervisors see the edit, and the
+one that gets the lock goes over all records, in a thread of its own; the others wait, find that it is done, or are its
+heirs. If none of them comes to the end, the next run plans all of them again.
+
+Each supervisor notes that nothing is planned (`rehydrate.unschedule`) before its workers go by an edit. So one that
+takes it up later than the others, or an edit that is undone, has all visits planned again: its workers may have dropped
+some meanwhile.
 """
 
 from __future__ import annotations
@@ -12,18 +16,44 @@ from contextlib import suppress
 
 from crawler.crawl.logs import log
 from crawler.crawl.reload import MAX_HEARTBEAT
+from crawler.crawl.whole import is_in_use
 from crawler.errors import StoppedWaiting, StoreError
 from crawler.fleet import members
+from crawler.fleet.control import STOP
 from crawler.frontier import rehydrate
 from crawler.settings.settings import Settings
 from crawler.store.lock import StoreLock
 from crawler.store.writer import StoreWriter
 
 LOCK = ".recrawl-lock"
-TAKEN_UP = (
-    30.0  # heartbeats after which all machines use an edit: who does not yet would put the visits off or drop them
-)
+DOING = "planning the next visits of all pages"
+# Heartbeats after which all machines go by an edit: who does not yet would put the visits off or drop them.
+TAKEN_UP = 30.0
 RETRY_INTERVAL = 5.0  # seconds, while the store is away
+STOP_TIMEOUT = 5.0  # seconds that a machine waits for its planner, so that no lock is left
+
+
+def plan_at_start(store: StoreWriter, settings: Settings, me: str, show: rehydrate.Show) -> None:
+    """Plan them before our workers start, unless others are at work: then see `VisitPlanner`.
+
+    Of machines that start together one does it, and the others wait. Left to their planners, it might never be done: a
+    crawl with nothing else to do is over before all of them surely go by an edit.
+    """
+    if rehydrate.is_scheduled(store, settings):
+        return
+    rehydrate.unschedule(store, but_for=settings)
+    if is_in_use(store, settings):
+        return
+
+    def is_stopped() -> bool:
+        return rehydrate.is_scheduled(store, settings) or store.files.get(f"workers/{me}{STOP}") is not None
+
+    with suppress(StoppedWaiting), _lock(store, settings).held(DOING, show, is_stopped):
+        rehydrate.schedule_all(store, settings, show)
+
+
+def _lock(store: StoreWriter, settings: Settings) -> StoreLock:
+    return StoreLock(store.files, settings.heartbeat, settings.dead_after, LOCK)
 
 
 class VisitPlanner:
@@ -33,15 +63,30 @@ class VisitPlanner:
         self._store = store
         self._ended = threading.Event()
         self._newest: Settings | None = None
+        self._thread: threading.Thread | None = None
+
+    def unschedule(self) -> bool:
+        """Note that nothing is planned, before our workers go by an edit; False if the machine ended before it was."""
+        while not self._ended.is_set():
+            try:
+                rehydrate.unschedule(self._store)
+                return True
+            except StoreError as error:
+                log.debug("the edit is not taken up yet: %s", error)
+                self._ended.wait(RETRY_INTERVAL)
+        return False
 
     def plan(self, settings: Settings) -> None:
         """Plan them for these settings, and no longer for earlier ones."""
         self._newest = settings
-        threading.Thread(target=self._run, args=(settings,), daemon=True, name="visits").start()
+        self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True, name="visits")
+        self._thread.start()
 
     def stop(self) -> None:
         """Plan no more: the machine has ended."""
         self._ended.set()
+        if self._thread:
+            self._thread.join(STOP_TIMEOUT)
 
     def _run(self, settings: Settings) -> None:
         while not self._is_stopped(settings):
@@ -63,12 +108,10 @@ class VisitPlanner:
         def is_stopped() -> bool:
             return self._is_stopped(settings)
 
-        heartbeat = settings.heartbeat
         if rehydrate.is_scheduled(self._store, settings):
             return
         if len(members.look(self._store.files, settings, again=False).at_work) > 1:
-            self._ended.wait(TAKEN_UP * min(heartbeat, MAX_HEARTBEAT))
-        lock = StoreLock(self._store.files, heartbeat, settings.dead_after, LOCK)
-        done = "planning the next visits of all pages"
-        with lock.held(done, log.debug, lambda: is_stopped() or rehydrate.is_scheduled(self._store, settings)):
+            self._ended.wait(TAKEN_UP * min(settings.heartbeat, MAX_HEARTBEAT))
+        lock = _lock(self._store, settings)
+        with lock.held(DOING, log.debug, lambda: is_stopped() or rehydrate.is_scheduled(self._store, settings)):
             rehydrate.schedule_all(self._store, settings, log.info, is_stopped)

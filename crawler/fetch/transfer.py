@@ -39,7 +39,9 @@ from crawler.web.page import Failure, Fetched
 
 _SUPPRESS_CONNECT_HEADERS = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl has no name for
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
-_CACHE_SECONDS = 2  # that libcurl keeps addresses: each request brings its own, and libcurl walks over all for each
+# That libcurl keeps addresses. Not longer: each request brings its own, and libcurl walks over all with each. Not less:
+# if a kept connection is closed instead of answering, libcurl connects once more, and has no others for that.
+_CACHE_SECONDS = 10
 _STOP = 0  # returned by a callback: fewer bytes than given, which makes libcurl end the transfer
 
 

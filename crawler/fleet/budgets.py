@@ -13,7 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from crawler.fleet.heartbeats import END, Heartbeat, Watch, heartbeats, newest, parse_counters, without_folded
+from crawler.fleet.heartbeats import (
+    END,
+    MAX_LOOKS,
+    Heartbeat,
+    Watch,
+    heartbeats,
+    newest,
+    parse_counters,
+    without_folded,
+)
 from crawler.store.mount import Files
 
 BUDGET = ".budget-"
@@ -69,12 +78,15 @@ class Others:
 
     def look(self, now: float) -> None:
         """Take in a listing of `workers/`, and read the counters of who has ended since."""
-        names = self._files.names("workers")
+        for _ in range(MAX_LOOKS):
+            names = self._files.names("workers")
+            workers = newest(heartbeats(names))
+            if self._read({id: it for id, it in workers.items() if id not in self._known or it.mark == END}):
+                break
+            self._files.freshen("workers")  # files of workers that ended were merged while we read (see `past`)
         found = budgets(names)
         found.pop(self._machine, None)
         self._watch.look((Heartbeat(budget.machine, budget.number) for budget in found.values()), now)
-        workers = newest(heartbeats(names))
-        self._read({id: it for id, it in workers.items() if id not in self._known or it.mark == END})
         ended = self._ended(workers)
         live = {id for id in found if not self._is_dead(id, ended)}
         self._read({id: it for id, it in workers.items() if self._machine_of(id) not in {*live, self._machine}})
@@ -83,13 +95,16 @@ class Others:
         self.past = sum(it.get("pages", 0) for it in counters if it.get("machine") not in machines)
         self.budgets = [budget for id, budget in found.items() if id in live]
 
-    def _read(self, workers: dict[str, Heartbeat]) -> None:
-        """Read counters that have changed since they were last read."""
+    def _read(self, workers: dict[str, Heartbeat]) -> bool:
+        """Read counters that have changed since they were last read; False if those of a worker that ended are gone."""
+        is_whole = True
         for id, heartbeat in workers.items():
             if self._known.get(id, {}).get("heartbeat") != heartbeat:
                 data = self._files.get(heartbeat.name)
                 with suppress(ValueError, TypeError, RecursionError):  # not one of ours, or replaced just now
                     self._known[id] = {**parse_counters(data or b""), "heartbeat": heartbeat}
+                is_whole = is_whole and (data is not None or heartbeat.mark != END)
+        return is_whole
 
     def _machine_of(self, worker: str) -> str:
         return str(self._known.get(worker, {}).get("machine", ""))

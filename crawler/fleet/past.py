@@ -4,19 +4,22 @@ Every worker lists `workers/` with each heartbeat, and `crawler status` reads ea
 machine merges now and then what is older than an hour, and so does `crawler check --repair`.
 
 The merged file lists the workers whose counters it includes, and those are ignored from then on, whether their own
-files are there or not: a kill at any moment changes no total. Two machines that merge the same workers would count them
-twice, so it is done under the store's lock; who does not get that at once leaves it to the other.
+files are there or not: a kill at any moment changes no total. Workers of a machine that is still at work stay as they
+are: its page budget includes their pages, which a merged file would count once more. Two machines that merge the same
+workers would count them twice, so it is done under the store's lock; who does not get that at once leaves it to the
+other.
 """
 
 from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from typing import Any
 
 from crawler.errors import Busy, StoppedWaiting
 from crawler.fleet.control import ABANDONED
 from crawler.fleet.heartbeats import END, Heartbeat, heartbeats, read_counters
-from crawler.fleet.members import store_time
+from crawler.fleet.members import announced, store_time
 from crawler.fleet.totals import totals
 from crawler.settings.settings import Settings
 from crawler.store.lock import StoreLock
@@ -40,7 +43,8 @@ def merge(files: Files, clock: float, lock: StoreLock) -> int:
     """Merge the files of workers that ended long ago by the store's `clock`, if there are many; return how many."""
     counters = read_counters(files)
     _drop(files, {id for found in counters for id in found.get("folded", ())})  # left by a merge that was killed
-    past = [found for found in counters if _is_past(files, found["heartbeat"], clock)]
+    at_work = _machines_at_work(files, counters)
+    past = [it for it in counters if it.get("machine") not in at_work and _is_past(files, it["heartbeat"], clock)]
     if len(past) <= MAX_ENDED:
         return 0
     sums = totals(past)
@@ -56,6 +60,12 @@ def merge(files: Files, clock: float, lock: StoreLock) -> int:
 def count_ended(files: Files) -> int:
     """Return how many files of workers that have ended there are."""
     return sum(heartbeat.mark == END for heartbeat in heartbeats(files.names("workers")))
+
+
+def _machines_at_work(files: Files, counters: list[dict[str, Any]]) -> set[str]:
+    """Return the machines that have not ended, or were killed so lately that they are still announced."""
+    running = {it["machine"] for it in counters if it["heartbeat"].mark != END and "machine" in it}
+    return running.union(announced(files))
 
 
 def _is_past(files: Files, heartbeat: Heartbeat, clock: float) -> bool:

@@ -13,6 +13,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 from crawler.errors import DiskFull
+from crawler.fleet.control import ABANDONED
 from crawler.fleet.heartbeats import END, LATER, Heartbeat, Watch, heartbeats
 from crawler.fleet.local_lock import LocalLock
 from crawler.fleet.regions import ANYWHERE, Regions
@@ -103,12 +104,13 @@ class Shards:
         return any(heartbeat.mark == END for heartbeat in self._heartbeats_of(self.me))
 
     def _has_been_away(self) -> bool:
-        """Tell whether the others have long thought us dead, by both clocks: one stands still in a suspended machine.
+        """Tell whether we showed no heartbeat for so long that ours, marked dead, may have been merged (see `past`).
 
-        To be asked if our heartbeat is gone: it was marked, and merged with those of others since (see `past`).
+        By both clocks: one stands still in a suspended machine. To be asked if our heartbeat is gone. After a shorter
+        time it was a call of ours whose reply was lost: nobody else would have our counters.
         """
         away = max(self._clock.monotonic() - self.beaten, self._clock.time() - self._beaten_at)
-        return away >= self.dead_after
+        return away >= ABANDONED / 2  # half: clocks differ
 
     def _heartbeats_of(self, id: str) -> list[Heartbeat]:
         return [heartbeat for heartbeat in heartbeats(self.files.names("workers")) if heartbeat.id == id]

@@ -26,6 +26,7 @@ from crawler.web import urls
 
 MARK = "frontier/.rehydrating"  # while this file exists, the frontier is incomplete
 SCHEDULED = "frontier/.recrawl"  # the setting by which all pages have a next visit in the frontier
+SCHEDULING = f"{SCHEDULED}@"  # begins the name that this file has, with an id, until they have
 LINKS_AT_ONCE = 10_000  # in memory
 REMEMBERED_LINKS = 100_000  # that need not be added again, before all of them are forgotten
 CACHE_KB = 16_000  # of memory in which links are sorted
@@ -71,9 +72,10 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool =
     if not store.files.names("seeds"):
         kept.restore_seeds(store.files)
         _find_seeds(store, seeds)
+    schedule = _begin_schedule(store, settings)
     with local_disk.named():
         count = _hand_over_all(store, settings, seeds, show)
-    _note_schedule(store, settings)
+    store.files.claim(schedule, SCHEDULED)
     for name in filter(lambda name: name.startswith(LOSS), noted):
         store.files.drop(name)
     store.files.drop(MARK)
@@ -104,25 +106,44 @@ def schedule_all(
 ) -> None:
     """Hand over the next visit of each page, if that was not done for this setting yet: `recrawl` was edited.
 
-    One that `is_stopped` on the way counts as not done.
+    One that `is_stopped` on the way counts as not done, and so does one that began before `unschedule`.
     """
     if is_scheduled(store, settings):
         return
+    schedule = _begin_schedule(store, settings)
     if settings.recrawl is not None:
         hosts = store.hosts()
         if hosts:
             show(f"scheduling the next visits of the pages of {many(len(hosts), 'host')}")
         _hand_over_revisits(store, settings, hosts, is_new=True, is_stopped=is_stopped)
-    if not is_stopped():
-        _note_schedule(store, settings)
+    if is_stopped():
+        store.files.drop(schedule)
+    else:
+        store.files.claim(schedule, SCHEDULED)
+
+
+def unschedule(store: Store, but_for: Settings | None = None) -> None:
+    """Note that pages may lack their next visit, but for those of one setting; to be called before workers go by it.
+
+    They drop visits that the setting does not want, also if it is undone a moment later. Whoever is just planning may
+    have passed a page whose next visit a worker of ours dropped or never planned, and so is not done either.
+    """
+    store.files.freshen("frontier")
+    found = [name for name in store.files.all_names("frontier") if name.startswith(leaf_of(SCHEDULING))]
+    for name in [*(f"frontier/{name}" for name in found), SCHEDULED]:  # in this order: the first become the last
+        if but_for is None or store.files.get(name) != _setting(but_for):
+            store.files.drop(name)
 
 
 def _setting(settings: Settings) -> bytes:
     return f"{settings.recrawl}\n".encode("ascii", "backslashreplace")
 
 
-def _note_schedule(store: Store, settings: Settings) -> None:
-    store.files.put(SCHEDULED, _setting(settings))
+def _begin_schedule(store: Store, settings: Settings) -> str:
+    """Return the name of the file that becomes SCHEDULED once all visits are handed over."""
+    name = f"{SCHEDULING}{store.files.me}"
+    store.files.put(name, _setting(settings))
+    return name
 
 
 def _hand_over_revisits(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from filelock import SoftFileLock
 
 LOCK = ".lock"
-BEAT = f"{LOCK}@"  # begins the names of heartbeats
 POLL_INTERVAL = 0.5  # seconds between looks at a lock that another machine holds
 MAX_REJECTIONS = 20  # of the mount, before they are taken for an error
 

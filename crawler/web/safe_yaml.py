@@ -20,6 +20,8 @@ def load(text: str, loader: Any = yaml.SafeLoader) -> Any:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ValueError(f"{problem} in line {mark.line + 1}" if mark else str(problem)) from error
+    except (AttributeError, LookupError) as error:  # PyYAML has no error of its own for these
+        raise ValueError("a value does not fit its tag, as in `!!bool maybe`; omit the tag") from error
 
 
 class _Collection:

@@ -205,7 +205,7 @@ def test_a_store_from_before_goes_on_with_visits_over_the_interval(web: Pages, t
     wait_for(lambda: web.asked, 60)
     assert len({path for path, _ in web.asked}) < len(web.pages), "not all at once"
     said = crawler("set", str(root), "recrawl=9s")
-    assert "the 1 machine at work will not use it before a restart: `crawler stop" in said
+    assert "the 1 machine at work will use it within a minute" in said
     wait_for(lambda: {path for path, _ in web.asked} >= web.pages.keys(), 60)
     machine.send_signal(signal.SIGINT)
     machine.wait()

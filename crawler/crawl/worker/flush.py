@@ -40,10 +40,7 @@ from crawler.web.page import Failure, Saved
 if TYPE_CHECKING:
     from crawler.crawl.worker.archive import Archive
 
-GROUP, GROUP_BYTES = (
-    256,
-    8 << 20,
-)  # results, or bytes of their html and links, that are flushed without waiting for more
+GROUP, GROUP_BYTES = 256, 8 << 20  # results, or bytes of their html and links: flushed without waiting for more
 MAX_RESULTS, MAX_BYTES = 512, 32 << 20  # as many may wait or be in writing; then no more URLs are taken
 MAX_SEED_WARNINGS = 5  # failures of seeds that are logged as warnings before the first page
 

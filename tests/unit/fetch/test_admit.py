@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +84,36 @@ def test_a_kept_connection_counts_for_its_address_after_the_name_has_moved(fetch
         clock.now += 10_000
         assert isinstance(one.get(url, admit=seen.append), Fetched), "on the connection that was kept"
         assert seen == [("127.0.0.1",), ("127.0.0.9", "127.0.0.1")]
+
+
+def test_a_kept_connection_that_is_closed_instead_of_a_late_answer_is_replaced_without_another_lookup(
+    tmp_path: Path,
+) -> None:
+    """libcurl would ask the name servers of this machine, which do not know the name."""
+    with fetching("curl", {"slow.test": ["127.0.0.1"]}, tmp_path) as (one, *_), listening() as server:
+        web = threading.Thread(target=close_instead_of_second_answer, args=(server,), daemon=True)
+        web.start()
+        url = f"http://slow.test:{server.getsockname()[1]}/"
+        assert isinstance(one.get(url), Fetched)
+        assert isinstance(one.get(url), Fetched)
+        web.join(10)
+        assert not web.is_alive(), "the second one came by a new connection"
+
+
+def listening() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def close_instead_of_second_answer(server: socket.socket) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nok"
+    with server.accept()[0] as kept:
+        kept.recv(65536)
+        kept.sendall(answer)
+        kept.recv(65536)
+        time.sleep(3)
+    with server.accept()[0] as new:
+        new.recv(65536)
+        new.sendall(answer)
 
 
 def test_where_the_operator_leads_it_counts_and_behind_a_proxy_nothing_is_known(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from lab.world import wait_for
 
 from crawler.errors import Busy
 from crawler.fleet import past
+from crawler.fleet.budgets import Others
 from crawler.fleet.control import ABANDONED
 from crawler.fleet.heartbeats import END, Heartbeat, newest_in, read_counters
+from crawler.fleet.members import MACHINE
 from crawler.fleet.past import merge_if_many
 from crawler.fleet.shards import Shards
 from crawler.fleet.totals import totals
@@ -33,7 +36,7 @@ LONG_AGO = 2 * ABANDONED
 def leave(root: Path, id: str, age: float = LONG_AGO, **facts: object) -> Path:
     """The file of a worker that ended so long ago."""
     path = root / Heartbeat(id, 7, END).name
-    path.write_bytes(to_json({"id": id, "machine": f"of-{id}", **facts}))
+    path.write_bytes(to_json({"id": id, "machine": f"of-{id}"} | facts))
     os.utime(path, (time.time() - age,) * 2)
     return path
 
@@ -64,6 +67,39 @@ def test_many_become_one_and_no_total_changes(store: StoreWriter) -> None:
     assert counted(store) == before
     assert before["reasons"] == {"tls": 298}
     assert not store.files.get(".lock")
+
+
+@pytest.mark.parametrize("name", [Heartbeat("worker", 5).name, f"workers/at-work{MACHINE}"])
+def test_workers_of_a_machine_at_work_stay_because_its_page_budget_has_their_pages(
+    store: StoreWriter, name: str
+) -> None:
+    root = Path(store.root)
+    (root / name).write_bytes(to_json({"machine": "at-work"}))
+    replaced = leave(root, "replaced", machine="at-work", pages=50)
+    merge_if_many(store, SETTINGS)
+    assert replaced.exists() and len(ended(store)) == 2
+
+
+def test_others_count_all_pages_that_were_brought_when_files_are_merged_while_they_read(store: StoreWriter) -> None:
+    before = counted(store)["pages"]
+    files = Merging(Path(store.root), "other", durable=False)
+    files.merge = partial(merge_if_many, store, SETTINGS)
+    others = Others(files, "other", 30.0, 2.0)
+    others.look(0.0)
+    assert len(ended(store)) == 1 and others.past == before
+
+
+class Merging(Files):
+    """Files of a machine that lists `workers/` just before another one merges them."""
+
+    merge: Callable[[], object] | None = None
+
+    def names(self, folder: str) -> list[str]:
+        found = super().names(folder)
+        merge, self.merge = self.merge, None
+        if merge:
+            merge()
+        return found
 
 
 def test_they_are_merged_again_when_there_are_many_again(store: StoreWriter) -> None:
@@ -206,3 +242,14 @@ def test_a_worker_whose_file_is_gone_goes_on_if_it_did_not_sleep(store: StoreWri
     store.files.drop(newest_in(store.files)["sleeper"].name)
     sleeper.monotonic += 0.1
     assert sleeper.shards.beat({"id": "sleeper", "pages": 1000}, "")
+
+
+def test_a_worker_goes_on_when_its_own_heartbeat_was_removed_by_a_call_that_hung_with_the_mount(
+    store: StoreWriter,
+) -> None:
+    """A restarted NFS server is asked again, says that the name is gone, and nobody has merged the counters."""
+    sleeper = Sleeper(Path(store.root))
+    store.files.drop(newest_in(store.files)["sleeper"].name)
+    sleeper.monotonic += 2 * SETTINGS.dead_after
+    assert sleeper.shards.beat({"id": "sleeper", "pages": 1000}, "")
+    assert [found["pages"] for found in read_counters(store.files) if found["heartbeat"].id == "sleeper"] == [1000]

@@ -11,7 +11,7 @@ import pytest
 from lab.world import wait_for
 
 from crawler.errors import Busy
-from crawler.store.lock import BEAT, LOCK, StoreLock
+from crawler.store.lock import LOCK, StoreLock
 from crawler.store.mount import Files
 
 BEATS, DEAD = 0.1, 1.5  # seconds
@@ -66,7 +66,7 @@ def test_a_holder_that_is_killed_on_another_machine_has_an_heir(tmp_path: Path) 
     as_of_another_machine(tmp_path)
     told: list[str] = []
     with lock_of(tmp_path).held("rehydrating the store", told.append, never):
-        assert len([name for name in names(tmp_path) if name.startswith(BEAT)]) == 1
+        assert len([name for name in names(tmp_path) if name.startswith(f"{LOCK}@")]) == 1
     assert [line.partition(":")[0] for line in told] == [
         "waiting",
         "the machine that had locked the store shows no heartbeat for 2 s",

@@ -42,6 +42,9 @@ def test_fifty_levels_are_read() -> None:
         ("a: [\n", "in line [12]"),
         (LAUGHS, "more than 1,000,000 values in line 7"),
         ("\0", "characters are not allowed"),
+        ("a: !!bool maybe", "does not fit its tag"),
+        ("a: !!int ''", "does not fit its tag"),
+        ("a: !!timestamp x", "does not fit its tag"),
     ],
 )
 @pytest.mark.parametrize("loader", [yaml.SafeLoader, safe_yaml.IN_C])
