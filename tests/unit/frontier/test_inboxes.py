@@ -82,3 +82,17 @@ def test_who_writes_into_a_folder_that_was_removed_does_not_hide_the_loss(root: 
     add(frontier_of(root, "third"), Task(A))
     owner_of(root)
     assert losses(root)
+
+
+CUT = b"0\t0\t0\thttps://a.example/\n0\t0\t0\thttps://a.exa"  # what is left of the second URL is one, too
+
+
+@pytest.mark.parametrize("kept", [b"", CUT, b"\0" * 60], ids=["empty", "cut", "zeros"])
+def test_a_batch_that_was_cut_is_a_loss_and_what_is_left_of_it_is_taken(root: Path, kept: bytes) -> None:
+    add(frontier_of(root, "other"), Task(A), Task(f"{A}2"))
+    (batch,) = (root / "frontier").glob("*/*.2")
+    assert not losses(root)
+    batch.write_bytes(kept)
+    owner = owner_of(root)
+    assert losses(root) and is_needed(Store(root))
+    assert owner.table.waiting == kept.count(b"\n")
