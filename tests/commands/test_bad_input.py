@@ -162,7 +162,7 @@ def test_a_file_where_a_folder_of_the_store_should_be_is_named(store: Path) -> N
     (store / "workers").rename(store / "elsewhere")
     (store / "workers").write_text("")
     said = complaint("run", str(store), code=STORE)
-    assert f"{store}/workers" in said
+    assert f"{store}/workers" in said and f"`crawler check {store} --repair`" in said
 
 
 def test_a_folder_with_other_things_is_no_place_for_a_store(tmp_path: Path) -> None:
