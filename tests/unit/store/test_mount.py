@@ -574,7 +574,6 @@ def test_a_disk_without_inodes_is_a_full_disk(small_disk: Path) -> None:
         (errno.ENFILE, NoDescriptors, "ulimit -n"),
         (errno.EACCES, StoreError, "check the mount and the permissions"),
         (errno.EROFS, StoreError, "check the mount and the permissions"),
-        (errno.ENOTDIR, Misshapen, "--repair` moves that away"),
         (errno.ESTALE, StoreAway, "is the mount still there?"),
         (errno.EIO, StoreAway, "is the mount still there?"),
         (errno.ENOTCONN, StoreAway, "is the mount still there?"),
