@@ -21,7 +21,8 @@ from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
 from crawler.errors import CrawlerError, UsageError, did_you_mean
-from crawler.fetch.request import check_certificates, is_secret
+from crawler.fetch.request import is_secret
+from crawler.fetch.trust import check_certificates
 from crawler.fleet import control
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate

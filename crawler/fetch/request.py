@@ -6,12 +6,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from stat import S_ISREG
 from time import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from crawler.errors import UsageError
 from crawler.web import kinds
 from crawler.web.page import REDIRECTS, Failure, Fetched, Place, Saved, type_of
 
@@ -282,24 +280,3 @@ def certificates() -> str:
     import certifi  # here: commands that only read settings load this module too
 
     return os.environ.get("SSL_CERT_FILE") or certifi.where()
-
-
-def check_certificates() -> None:
-    """Raise UsageError if SSL_CERT_FILE names no readable file of certificates: each https URL would fail."""
-    path = os.environ.get("SSL_CERT_FILE")
-    if not path:
-        return
-    import ssl  # here: a supervisor needs it for nothing else
-
-    try:
-        if not S_ISREG(os.stat(path).st_mode):  # to open a FIFO would wait for ever
-            raise OSError("it is not a regular file")
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-        return
-    except ssl.SSLError:
-        why = "it has no certificates in PEM format"
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-    raise UsageError(
-        f"SSL_CERT_FILE: {path} cannot be used ({why}); unset the variable, or name a file of trusted certificates"
-    )
