@@ -35,6 +35,10 @@ Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 
+def no_check() -> None:
+    """Nothing has to hold before a file gets its name."""
+
+
 class Io(Protocol):
     """How an event loop makes a call that may block, because it touches a mount: in a thread, or in a simulation."""
 
@@ -80,10 +84,13 @@ class Files(ReadFiles):
         with self._translated(""):
             os.umask(~os.stat(self.root).st_mode & 0o777)
 
-    def put(self, name: str, data: bytes, later: bool = False, mode: int = 0o666) -> None:
+    def put(
+        self, name: str, data: bytes, later: bool = False, mode: int = 0o666, check: Callable[[], None] = no_check
+    ) -> None:
         """Write a file so that it appears whole or not at all; the umask narrows its `mode`.
 
         With `later` its bytes may wait for the next `sync` to reach the disk, where that syncs many files at once.
+        `check` is called just before it gets its name, because all before that may have hung for long.
         """
         may_have_arrived = False  # whether a rename failed and its file is gone: then only the reply may be lost
 
@@ -95,6 +102,7 @@ class Files(ReadFiles):
             is_later = later and not self._must_replace(handle, leaf_of(name))
             try:
                 self._write_new(handle, draft.temporary, data, is_later, mode)
+                check()
                 try:
                     draft.rename(handle)
                 except OSError:
@@ -102,6 +110,9 @@ class Files(ReadFiles):
                     raise
             except OSError:
                 self._note_leftover(draft)
+                raise
+            except StoreError:
+                draft.remove(handle)
                 raise
 
         with self._translated(name):
@@ -123,10 +134,15 @@ class Files(ReadFiles):
                 raise
         return draft
 
-    def publish(self, draft: Draft) -> None:
-        """Give a draft its name."""
+    def publish(self, draft: Draft, check: Callable[[], None] = no_check) -> None:
+        """Give a draft its name; `check` is called just before."""
+
+        def rename(handle: int) -> None:
+            check()
+            draft.rename(handle)
+
         with self._translated(draft.name), self._unless_arrived(draft.name, draft.data):
-            self._do_in(folder_of(draft.name), draft.rename)
+            self._do_in(folder_of(draft.name), rename)
 
     def discard(self, draft: Draft) -> None:
         """Remove a draft, if it still is one."""
@@ -179,6 +195,9 @@ class Files(ReadFiles):
                 act(handle)
             except OSError:
                 os.close(handle)
+            except StoreError:
+                os.close(handle)
+                raise
             else:
                 self.directories.keep_or_close(folder, handle)
                 return

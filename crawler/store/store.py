@@ -309,10 +309,9 @@ class Store:
 
     def robots(self, host: str) -> Robots | None:
         """Return a host's robots.txt as it was last read; None if there is none, or the disk has lost a part of it."""
-        data = self._get(f"robots/{host}") or b""
-        head, _, body = data.partition(b"\n")
-        found = re.fullmatch(rb"# read (\S+) status (\d+)", head)
-        return Robots(from_utc(found[1].decode()), int(found[2]), body) if found and b"\0" not in data else None
+        name = f"robots/{host}"
+        data = self._reread(lambda: self._get(name), lambda data: data is None or _robots(data) is not None)
+        return _robots(data or b"")
 
     def seeds(self, known: Iterable[str] = ()) -> Iterator[tuple[str, list[str]]]:
         """Yield each file of seeds and its URLs, leaving out the files already known."""
@@ -392,6 +391,18 @@ class Store:
         with suppress(Misshapen):
             return self.files.get(name)
         return None
+
+
+def _robots(data: bytes) -> Robots | None:
+    """Parse a host's robots.txt; None if a part is missing, without which more would be allowed than the host allows.
+
+    Only what older versions wrote does not say how many bytes there are.
+    """
+    head, _, body = data.partition(b"\n")
+    found = re.fullmatch(rb"# read (\S+) status (\d+)(?: bytes (\d+))?", head)
+    if not found or b"\0" in data or len(body) < int(found[3] or 0):
+        return None
+    return Robots(from_utc(found[1].decode()), int(found[2]), body)
 
 
 def _parsed(data: bytes | None) -> dict[str, Any] | None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from crawler.errors import DiskFull
 from crawler.store.directories import leaf_of
-from crawler.store.mount import NEW_FILE, Files
+from crawler.store.mount import NEW_FILE, Files, no_check
 
 
 class Stream:
@@ -57,11 +57,12 @@ class Stream:
             finally:
                 os.close(descriptor)
 
-    def publish(self, leaf: str) -> None:
-        """Give it its name, also again; the folder must be synced after this."""
+    def publish(self, leaf: str, check: Callable[[], None] = no_check) -> None:
+        """Give it its name, also again; the folder must be synced after this. `check` is called just before."""
         if leaf == self._name:
             return
         with self._translated(), self._files.directories.open_or_make(self._folder) as handle:
+            check()
             try:
                 os.rename(self._name, leaf_of(leaf), src_dir_fd=handle, dst_dir_fd=handle)
             except OSError as error:

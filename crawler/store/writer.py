@@ -19,7 +19,7 @@ from crawler.settings.settings import Settings
 from crawler.store import kept
 from crawler.store.inboxes import MADE
 from crawler.store.lock import Show, StoreLock
-from crawler.store.mount import Files
+from crawler.store.mount import Files, no_check
 from crawler.store.records import failure_record, to_json, utc
 from crawler.store.store import (
     FOLDERS,
@@ -80,13 +80,14 @@ class Parts(Generic[Item]):
 class StoreWriter(Store):
     """A store that machines and operators write; who may write which file is in manual/design.md."""
 
-    def put_html(self, url: str, html: str | bytes) -> None:
-        """Write a page's text (see `encode`); its record comes after a sync."""
-        self.files.put(path_of("htmls", url), encode(html) if isinstance(html, str) else html, later=True)
+    def put_html(self, url: str, html: str | bytes, check: Callable[[], None] = no_check) -> None:
+        """Write a page's text (see `encode`); its record comes after a sync. `check` as of `Files.put`."""
+        data = encode(html) if isinstance(html, str) else html
+        self.files.put(path_of("htmls", url), data, later=True, check=check)
 
-    def put_file(self, url: str, leaf: str, body: bytes) -> None:
-        """Write the content of a page that is no text; its record comes after a sync."""
-        self.files.put(f"files/{urls.host(url)}/{leaf}", body, later=True)
+    def put_file(self, url: str, leaf: str, body: bytes, check: Callable[[], None] = no_check) -> None:
+        """Write the content of a page that is no text; its record comes after a sync. `check` as of `Files.put`."""
+        self.files.put(f"files/{urls.host(url)}/{leaf}", body, later=True, check=check)
 
     def new_file(self, url: str) -> Stream:
         """Begin a file for the content of a page that is too large for memory."""
@@ -106,9 +107,9 @@ class StoreWriter(Store):
         return self.files.drop(path_of("errs", url))
 
     def put_robots(self, host: str, robots: Robots) -> None:
-        """Write a host's robots.txt after a comment line that says when it was read."""
-        head = f"# read {utc(robots.read)} status {robots.status}\n"
+        """Write a host's robots.txt after a comment line that says when it was read, and how long it is."""
         body = robots.body.replace(b"\0", REPLACEMENT)  # a NUL shows that the disk lost a part of it
+        head = f"# read {utc(robots.read)} status {robots.status} bytes {len(body)}\n"
         self.files.put(f"robots/{host}", head.encode() + body, later=True)
 
     def drop_robots(self, host: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,7 +21,7 @@ class Place(Protocol):
     def finish(self) -> None:
         """Bring it to the disk; nothing is written after this."""
 
-    def publish(self, leaf: str) -> None:
+    def publish(self, leaf: str, check: Callable[[], None]) -> None:
         """Give it its name."""
 
     def discard(self) -> None:

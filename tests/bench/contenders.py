@@ -71,6 +71,11 @@ def contenders(base: Path | None = None) -> list[Contender]:
     ]
 
 
+def is_wanted(name: str, only: str) -> bool:
+    """Tell whether a contender was asked for: its name contains one of these texts, which semicolons divide."""
+    return any(text in name for text in only.split(";"))
+
+
 def count(workers: int) -> str:
     """So many workers, in words."""
     return f"{workers} worker{'s' * (workers > 1)}"

@@ -14,7 +14,7 @@ from statistics import median
 
 import corpus
 import servers
-from contenders import PROJECT, Contender, htmls, ours, script
+from contenders import PROJECT, Contender, htmls, is_wanted, ours, script
 from corpus import Web
 from measure import Cost
 from rounds import Turns, progress
@@ -115,9 +115,9 @@ def clock(quick: bool) -> Clock:
 
 
 def rows(case: str, folder: Path, rounds: int, part: int, only: str, base: Path | None, clock: Clock) -> list[Row]:
-    """What each contender does whose name contains `only`, round after round; of the hosts it takes one in `part`."""
+    """What each contender does that `only` asks for, round after round; of the hosts it takes one in `part`."""
     web = web_of(case, folder / "webs" / case, part)
-    chosen = [(one, a_part) for one, a_part in entries(case, web, base) if only in one.name]
+    chosen = [(one, a_part) for one, a_part in entries(case, web, base) if is_wanted(one.name, only)]
     found: dict[str, list[Found]] = {one.name: [] for one, _ in chosen}
     log = folder / "nginx" / "answers"
     with servers.nginx(web.root, folder / "nginx", more=late(log, case == "r")):

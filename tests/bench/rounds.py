@@ -10,7 +10,7 @@ from pathlib import Path
 
 import corpus
 import servers
-from contenders import Contender, Job, contenders, environment, log_of
+from contenders import Contender, Job, contenders, environment, is_wanted, log_of
 from corpus import Web
 from lab.operations import can_trace, count, per_page, trace
 from measure import KILLED, Cost, Ran, run
@@ -33,8 +33,8 @@ HTTPS = "em"
 
 
 def rows(case: str, folder: Path, rounds: int, part: int = 1, only: str = "", base: Path | None = None) -> list[Row]:
-    """What a case costs each contender whose name contains `only`; of everything it takes one in `part`."""
-    chosen = [one for one in contenders(base) if case in one.cases and only in one.name]
+    """What a case costs each contender that `only` asks for; of everything it takes one in `part`."""
+    chosen = [one for one in contenders(base) if case in one.cases and is_wanted(one.name, only)]
     costs: dict[str, list[Cost]] = {one.name: [] for one in chosen}
     with served(case, folder, part) as (web, trusted):
         turns = Turns(folder / "turn", trusted)

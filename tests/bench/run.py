@@ -73,7 +73,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cases", default=CASES, help="some of them")
     parser.add_argument("--rounds", type=int, help="3; with --quick 1")
     parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
-    parser.add_argument("--only", default="", help="contenders whose names contain this")
+    parser.add_argument("--only", default="", help="contenders whose names contain this, or one of these: TEXT;TEXT")
     parser.add_argument("--base", help="a git revision of this program that takes part as `before`")
     args = parser.parse_args()
     args.part = QUICK if args.quick else 1

@@ -303,10 +303,10 @@ def test_settings_and_flags_of_the_command_are_keywords(site: World) -> None:
     assert "http://a.example/1" not in site.urls()
 
 
-@pytest.mark.parametrize("spelled", ["a.example", "A.Example", "http://a.example/", "a.example:80"])
-def test_a_host_may_be_spelled_in_any_way(site: World, spelled: str) -> None:
+def test_a_host_may_be_spelled_in_any_way(site: World) -> None:
     site.crawl("--max-pages", "3", code=LIMIT)
-    assert len(list(Store(site.root).pages(spelled))) == 3
+    for spelled in ("a.example", "A.Example", "http://a.example/", "a.example:80"):
+        assert len(list(Store(site.root).pages(spelled))) == 3, spelled
 
 
 def test_a_host_that_is_not_there_raises_at_once_and_the_store_counts(site: World) -> None:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.frontiers import frontier_with, shard_of_url
+from lab.frontiers import frontier_with
 from lab.world import Answers, World, crawler, html, links, moved, plain, wait_for, world
 
 from crawler.commands.demo.web import WebReply
 from crawler.commands.main import run
 from crawler.crawl.start import begin
 from crawler.fleet.control import withdraw
-from crawler.frontier.batches import to_lines
 from crawler.frontier.task import retry_task
 from crawler.store.mount import Files
 from crawler.store.records import mark_of, utc
@@ -116,16 +115,14 @@ def test_a_kill_loses_no_url_and_takes_no_later_refusal_back(tmp_path: Path) -> 
         w.crawl()
         refusal = Store(w.root).failure(X)
         assert refusal
-        batch = w.root / "frontier" / f"{shard_of_url(X, 64):03d}" / "killed-0000-000001.1"
-        errand = to_lines([retry_task(X, mark_of(refusal), 1)])
-
-        batch.write_bytes(errand)
+        tasks = [retry_task(X, mark_of(refusal), 1)]
+        w.leave(tasks)
         (w.root / "errs" / "a.example" / urls.key(X)).unlink()  # a worker was killed here
         w.run()
         assert w.asked("a.example").count("/x") == 2
         assert w.refusals()[X] == "http-403"
 
-        batch.write_bytes(errand)  # another was killed before it could tidy
+        w.leave(tasks)  # another was killed before it could tidy
         w.run()
         assert w.asked("a.example").count("/x") == 2
 

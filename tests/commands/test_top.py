@@ -511,9 +511,9 @@ def test_what_is_told_of_many_hosts_is_of_all_that_wait(monkeypatch: pytest.Monk
 def test_status_and_top_tell_what_machines_wait_for_before_they_ask(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         process = w.start("http://a.example/", "-s", "min_free=900000G", "-j", "2")
-        wait_for(lambda: (w.root / "README").exists() and w.status()["waiting_for"])
+        wait_for((w.root / "README").exists)
+        wait_for(lambda: w.status()["blocked"].get("space", {}).get("workers") == 2)
         assert w.status()["waiting_for"] == {"space": 1}
-        assert w.status()["blocked"]["space"]["workers"] == 2
         assert "blocked          space   only " in crawler("status", str(w.root))
         assert "2 workers blocked: only " in crawler("top", str(w.root))
         process.send_signal(signal.SIGINT)

@@ -14,8 +14,7 @@ from lab.webs import FlatWeb, gaps
 from lab.world import Answers, Links, World, crawler, html, links, moved, plain, world
 
 from crawler.commands.demo.web import Leaf, WebReply
-from crawler.frontier.batches import to_lines
-from crawler.frontier.task import robots_task, shard_of_host
+from crawler.frontier.task import robots_task
 from crawler.store.mount import Files
 from crawler.store.store import Robots
 from crawler.store.writer import StoreWriter
@@ -201,8 +200,7 @@ def test_a_robots_task_that_was_sent_twice_is_requested_once(tmp_path: Path) -> 
     tasks = [robots_task("http://b.example/rules", "a.example", token) for token in ("11111111", "22222222")]
     with world(Answers({"b.example/rules": CLOSED, "c.example/": ""}), tmp_path) as w:
         w.run("http://c.example/")  # makes the store
-        shard = shard_of_host(urls.host(tasks[0].url), 64)
-        (w.root / "frontier" / f"{shard:03d}" / "batch.2").write_bytes(to_lines(tasks))
+        w.leave(tasks)
         w.run()
         assert w.asked("b.example") == ["/rules"]
 

@@ -319,7 +319,7 @@ class Watcher:
 
 def test_an_edit_counts_when_it_has_stood_for_longer_than_mounts_show_old_lengths(root: Path) -> None:
     watcher = Watcher(root)
-    whole = (root / "crawl.yaml").read_text().replace("\ndead_after: 30.0\n", "\ndead_after: 30.0\nmax_pages: 100000\n")
+    whole = (root / "crawl.yaml").read_text().replace("\nmax_pages: null\n", "\nmax_pages: 100000\n")
     (root / "crawl.yaml").write_text(whole[:-4])  # as a client sees it that believes in the old length
     assert [watcher.check() for _ in range(4)] == [None] * 4
     (root / "crawl.yaml").write_text(whole)

@@ -350,9 +350,8 @@ def test_c(): assert {always}
     [
         ("-k test_a", True, 0, "", "not needed"),
         ("", True, 0, "test_b", "needed by 1 tests: tests/test_luck.py::test_b"),
-        ("-v -k test_c", False, 1, "test_c", "needed by 1 tests: tests/test_luck.py::test_c"),
         (
-            "",
+            "-v",
             False,
             1,
             "test_b test_c",
@@ -360,7 +359,7 @@ def test_c(): assert {always}
         ),
         ("--no-such-flag", True, 4, "", "not given, as pytest ended with 4"),
     ],
-    ids=["no need", "luck", "no luck", "some luck", "no tests"],
+    ids=["no need", "luck", "some luck", "no tests"],
 )
 def test_what_fails_beside_others_has_one_more_chance_alone(
     tmp_path: Path, args: str, always: bool, code: int, again: str, chance: str

@@ -52,10 +52,12 @@ def told(log: list[LoggedRequest]) -> list[LoggedRequest]:
     return [visit for visits in known.values() for visit in visits]
 
 
-def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp_path: Path, seed: int) -> None:
+def test_hosts_are_spared_while_machines_die_come_and_go(
+    kind: str, mounting: Mounting, tmp_path: Path, seed: int
+) -> None:
     delay = 1.0
     web = Strict(hosts=100, fanout=6, depth=4).slow_down(tmp_path / "brake", 2.0)  # new hosts come up all the while
-    with fleet(web, mounting("local", 3), delay=delay, retries=9) as f:
+    with fleet(web, mounting(kind, 3), delay=delay, retries=9) as f:
         storm = Storm(f, machines=3, seed=seed)
         storm.BAG = ("kill worker", "kill machine", "leave") * 4
         storm.begin()
@@ -67,7 +69,7 @@ def test_hosts_are_spared_while_machines_die_come_and_go(mounting: Mounting, tmp
         shortest = gaps(f.log)
         strict = {host: gap for host, gap in gaps(told(f.log)).items() if web.longer(host)}
         print(
-            f"{dict(storm.events)}: shortest gap {min(shortest.values()):.3f} s of {len(f.log)} requests of "
+            f"{kind}: {dict(storm.events)}: shortest gap {min(shortest.values()):.3f} s of {len(f.log)} requests of "
             f"{len(shortest)} hosts, {min(strict.values()):.3f} s of {len(strict)} hosts that ask for 1.5 s, "
             f"{shortest[web.RULES]:.3f} s where the rules of others are ({len(f.asked(web.RULES))} requests)"
         )

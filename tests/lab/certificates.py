@@ -60,7 +60,7 @@ class Authority:
         return whole
 
     def _key(self, file: str) -> list[str]:
-        return ["-newkey", "rsa:2048", "-nodes", "-keyout", f"{file}.key"]
+        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{file}.key"]
 
     def _run(self, *args: str) -> None:
         subprocess.run(["openssl", *args], cwd=self.folder, capture_output=True, check=True)

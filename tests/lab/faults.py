@@ -26,11 +26,12 @@ import pytest
 
 from crawler.commands import main
 from crawler.commands import run as run_command
-from crawler.crawl import machine
+from crawler.crawl import process
 from crawler.crawl.logs import log
+from crawler.crawl.machine import Machine
 from crawler.crawl.worker.ending import STOPPED
 from crawler.crawl.worker.worker import Worker
-from crawler.errors import StoreError
+from crawler.errors import CrawlerError, StoreError
 from crawler.fetch.exchange import Exchange
 from crawler.store import directories, local_disk, mount, reading, store, stream, sync
 from crawler.store.mount import Files
@@ -228,7 +229,7 @@ class SmallWeb:
         return f"<title>{url}</title>{''.join(f'<a href={link}>x</a>' for link in self.pages[url])}".encode()
 
 
-class SimulatedMachine(machine.Machine):
+class SimulatedMachine(Machine):
     """A machine with one worker, in this process and in simulated time."""
 
     web: SmallWeb
@@ -249,11 +250,11 @@ class SimulatedMachine(machine.Machine):
 
     def _run_worker(self, simulation: Simulation) -> None:
         root = self.plan.root
-        machine._scoreboard = self.scoreboard
+        process._scoreboard = self.scoreboard
         files = Files(root, secrets.token_hex(4), self.settings.durable)
         try:
-            machine.retry_until_store_answers(files.share_mode)
-        except machine.CrawlerError as error:
+            process.retry_until_store_answers(files.share_mode)
+        except CrawlerError as error:
             self._error = error
             return
         worker = Worker(
@@ -287,13 +288,13 @@ def crawl(root: Path, disk: FaultyOs, web: SmallWeb | None = None, flags: tuple[
             """Nobody sleeps in simulated time, or for ever: the operator stops who waits for long."""
             if threading.current_thread() is not disk.thread:
                 return really_sleep(seconds)
-            if next(sleeps, None) is None and machine._scoreboard:
-                machine._scoreboard.drain()
+            if next(sleeps, None) is None and process._scoreboard:
+                process._scoreboard.drain()
             return None
 
         patch.setattr(run_command, "Machine", made)
-        patch.setattr(machine, "_scoreboard", None)
-        patch.setattr(machine.time, "sleep", sleep)
+        patch.setattr(process, "_scoreboard", None)
+        patch.setattr(process.time, "sleep", sleep)
         patch.setattr(store, "MISSING_CACHED", 0.1)
         patch.setattr(tempfile, "tempdir", str(root.parent))
         log.setLevel(logging.WARNING)

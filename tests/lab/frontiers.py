@@ -47,8 +47,8 @@ def read_all(owner: Any) -> Any:
 
 
 def on_disk(root: Path) -> dict[str, Task]:
-    """What a new owner of all shards finds waiting."""
-    found = read_all(owner_of(root, "new"))
+    """What a new owner of all shards finds waiting, visits by a schedule too."""
+    found = read_all(owner_of(root, "new", recrawl="7d"))
     numbers = [number for batches in found._batches.values() for number in batches.values()]
     return {task.name: task for task in found.table.of_batches(numbers)}
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,8 +24,15 @@ from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.server import LoggedRequest, read_log, serve
 from crawler.commands.demo.web import Web, WebReply
 from crawler.commands.main import run as run_command
+from crawler.crawl.child import SIGNALS
+from crawler.errors import STOPPED, USAGE
 from crawler.frontier import frontier
-from crawler.frontier.batches import from_lines
+from crawler.frontier.batches import from_lines, to_lines
+from crawler.frontier.task import Task, shard_of_host
+from crawler.store.inboxes import folder as folder_of
+from crawler.store.inboxes import make_folder
+from crawler.store.mount import Files
+from crawler.web import urls
 
 COMMAND = [sys.executable, "-m", "crawler"]
 CALLED_HERE = {"add", "cat", "changes", "check", "diff", "explain", "export", "history", "hosts", "links", "ls", "plan"}
@@ -109,11 +119,14 @@ class World:
 
     def start(self, *args: str, quick: bool = True) -> subprocess.Popen[str]:
         """`crawler run STORE` in the background."""
-        few = ["-j", "1"] if isinstance(self.web, Answers | Links) else []  # a web of a few pages: sooner done
-        flags = [*self.flags, *self.everywhere, *(QUICK if quick else []), *few]
-        command = [*COMMAND, "run", str(self.root), *flags, *args]
+        command = [*COMMAND, *self._line(*args, quick=quick)]
         self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         return self.started[-1]
+
+    def _line(self, *args: str, quick: bool) -> list[str]:
+        few = ["-j", "1"] if isinstance(self.web, Answers | Links) else []  # a web of a few pages: sooner done
+        flags = [*self.flags, *self.everywhere, *(QUICK if quick else []), *few]
+        return ["run", str(self.root), *flags, *args]
 
     @property
     def everywhere(self) -> list[str]:
@@ -128,6 +141,8 @@ class World:
 
     def run(self, *args: str, code: int = 0, quick: bool = True) -> str:
         """`crawler run STORE` to its end, which must be this exit code; what it printed."""
+        if code == USAGE:
+            return crawler(*self._line(*args, quick=quick), code=code)
         return end(self.start(*args, quick=quick), code)
 
     def crawl(self, *args: str, code: int = 0) -> str:
@@ -150,6 +165,12 @@ class World:
     def records(self, noun: str = "links") -> list[dict[str, Any]]:
         """All records (or refusals)."""
         return [json.loads(path.read_bytes()) for path in sorted((self.root / noun).glob("*/[!.]*"))]
+
+    def leave(self, tasks: list[Task]) -> None:
+        """Leave tasks of one host in its shard, as a worker does that is then killed."""
+        shard = shard_of_host(urls.host(tasks[0].url), SHARDS)
+        make_folder(Files(self.root, "killed"), shard)
+        (self.root / folder_of(shard) / f"killed-0000-000001.{len(tasks)}").write_bytes(to_lines(tasks))
 
     def waiting(self) -> list[str]:
         """The names of the tasks in all batches."""
@@ -199,9 +220,10 @@ def world(web: Web, folder: Path) -> Iterator[World]:
 def crawler(*args: str, code: int = 0, stdin: str | None = None) -> str:
     """Any `crawler` command as a user runs it; standard output, or everything when it fails.
 
-    Those that only read or write the store are called in this process, which saves the start of hundreds of others.
+    Those that only read or write the store are called in this process, which saves the start of hundreds of others, as
+    are those whose arguments must be refused.
     """
-    call = call_here if args and args[0] in CALLED_HERE else call_program
+    call = call_here if code == USAGE or (args and args[0] in CALLED_HERE) else call_program
     found, out, err = call(args, stdin)
     assert found == code, f"exit code {found}, not {code}: {out}{err}"
     return out + (err if code else "")
@@ -214,18 +236,52 @@ def call_program(args: Sequence[str], stdin: str | None) -> tuple[int, str, str]
 
 
 def call_here(args: Sequence[str], stdin: str | None) -> tuple[int, str, str]:
-    """The same of a command that is called in this process: all but the start of the interpreter is the same."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("backslashreplace", "backslashreplace"))
-    given = io.TextIOWrapper(io.BytesIO((stdin or "").encode()), "utf-8")
-    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdin", given)
-        try:
-            code = run_command(args)
-        except SystemExit as end:  # --help
-            code = int(end.code or 0)
-    for stream in (out, err):
-        stream.flush()
-    return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    """The same of a command that is called in this process, which is afterwards as it was before."""
+    with TemporaryDirectory() as folder:
+        given, out, err = (Path(folder) / name for name in ("in", "out", "err"))
+        given.write_text(stdin or "", "utf-8")
+        with as_a_program_of_its_own(given, out, err):
+            try:
+                code = run_command(args)
+            except SystemExit as end:  # --help
+                code = int(end.code or 0)
+        if code == STOPPED:
+            raise KeyboardInterrupt  # somebody ends the tests: none of these commands does so by itself
+        said, complained = (path.read_bytes().decode() for path in (out, err))
+        return code, said.replace("\r\n", "\n").replace("\r", "\n"), complained
+
+
+@contextmanager
+def as_a_program_of_its_own(given: Path, out: Path, err: Path) -> Iterator[None]:
+    """Meanwhile these are the standard streams, and what a command sets up for its own process is not seen later."""
+    log, mask = logging.getLogger("crawler"), os.umask(0o22)
+    os.umask(mask)
+    level, alarm = log.level, signal.signal(signal.SIGALRM, hang)
+    with ExitStack() as stack:
+        stack.callback(os.umask, mask)
+        stack.callback(log.setLevel, level)
+        stack.callback(signal.signal, signal.SIGALRM, alarm)
+        for number in SIGNALS:  # a machine sets them; here only if arguments are not refused that must be
+            stack.callback(signal.signal, number, signal.getsignal(number))
+        stack.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+        stack.enter_context(warnings.catch_warnings())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(sys, "stdin", stack.enter_context(given.open(encoding="utf-8")))
+        patch.setattr(sys, "stderr", stack.enter_context(err.open("w", encoding="utf-8", errors="backslashreplace")))
+        patch.setattr(sys, "stdout", stack.enter_context(out.open("w", encoding="utf-8", errors="backslashreplace")))
+        patch.setattr(sys, "__stdout__", sys.stdout)  # its width is that of the help
+        for logger in (log, logging.getLogger()):  # pytest's handlers would take what a program prints
+            patch.setattr(logger, "handlers", [])
+        patch.setattr(log, "propagate", True)
+        log.setLevel(logging.NOTSET)  # not by its attribute: loggers remember what is enabled
+        patch.setattr(tempfile, "tempdir", None)  # found anew: a test may have set TMPDIR
+        signal.setitimer(signal.ITIMER_REAL, LONG)
+        yield
+
+
+def hang(number: int, frame: object) -> None:
+    """End a command that takes too long, as a fault of its own."""
+    raise TimeoutError(f"it has not ended after {LONG:.0f} s")
 
 
 def end(process: subprocess.Popen[str], code: int = 0, seconds: float = LONG) -> str:

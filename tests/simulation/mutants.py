@@ -272,12 +272,14 @@ def _changed(changes: list[Change]) -> Any:
 
 def find(mutant: Mutant, most: int | None = None) -> tuple[int, Scenario, Result] | None:
     """Return how many seeds it took to find a mutant, and the last of them; None if it was not found."""
-    with applied(mutant):
-        for count in range(1, (mutant.within if most is None else most) + 1):
-            scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only)
+    for count in range(1, (mutant.within if most is None else most) + 1):
+        scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only)
+        with applied(mutant):
             result = simulate(scenario)
-            if result.error:
-                return count, scenario, result
+        if result.error:
+            as_it_is = simulate(scenario).error
+            assert as_it_is is None, f"this is no find, because the program as it is fails there too: {as_it_is}"
+            return count, scenario, result
     return None
 
 

@@ -21,6 +21,7 @@ from simulation.world import Killed, World
 
 ROOT = "/simulated/"
 PLENTY = 1 << 40
+NUMBERS = count(1 << 30)  # of handles, each used once: what an ended simulation has left may be closed in a later one
 NAMES = {
     *("O_PATH", "O_RDONLY", "O_WRONLY", "O_CREAT", "O_EXCL", "O_DIRECTORY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"),
     *("strerror", "path", "stat_result", "fspath"),
@@ -49,6 +50,9 @@ class Entry:
     def is_dir(self, follow_symlinks: bool = True) -> bool:
         return self._node is not None and self._node.mode == FOLDER
 
+    def is_file(self, follow_symlinks: bool = True) -> bool:
+        return self._node is not None and self._node.mode != FOLDER
+
     def stat(self, follow_symlinks: bool = True) -> Any:
         return self._stat()
 
@@ -59,7 +63,7 @@ class System:
     def __init__(self, world: World, disk: Disk, mounts: dict[str, Mount]) -> None:
         self._world, self._disk, self._mounts = world, disk, mounts
         self._handles: dict[int, Handle] = {}
-        self._numbers = count(1 << 30)
+        self._first = next(NUMBERS)
         self.counts: dict[str, int] = {}  # of operations, by kind
         for name in NAMES:
             setattr(self, name, getattr(os, name))
@@ -104,11 +108,11 @@ class System:
         return self._new(mount, node)
 
     def close(self, handle: int) -> None:
-        if self._handles.pop(handle, None) is None:
+        if self._handles.pop(handle, None) is None and handle > self._first:
             raise error(errno.EBADF)
 
     def _new(self, mount: Mount, node: Node) -> int:
-        number = next(self._numbers)
+        number = next(NUMBERS)
         self._handles[number] = Handle(mount, node)
         return number
 

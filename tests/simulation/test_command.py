@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("greenlet", reason="the simulation needs greenlet")
 from simulation import mutants, run
-from simulation.mutants import MUTANTS, Mutant, applied
+from simulation.mutants import MUTANTS, Mutant, applied, find
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
@@ -31,3 +32,9 @@ def test_several_processes_report_what_one_does(capsys: pytest.CaptureFixture[st
 def test_a_mutant_that_is_not_found_is_a_failure(monkeypatch: pytest.MonkeyPatch, most: str, code: int) -> None:
     monkeypatch.setattr(sys, "argv", ["mutants", "-k", "record without its html", "--most", most])
     assert mutants.main() == code
+
+
+def test_a_failure_that_the_program_itself_has_is_no_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "simulate", lambda scenario: SimpleNamespace(error=AttributeError("is_file")))
+    with pytest.raises(AssertionError, match="the program as it is fails there too: is_file"):
+        find(MUTANTS[0])

@@ -41,7 +41,6 @@ def test_the_simulation_finds_a_program_that_is_broken(mutant: Mutant) -> None:
     found = find(mutant)
     print(row(mutant, found))
     assert found is not None
-    assert simulate(found[1]).error is None, "the program as it is has no failure there"
 
 
 def test_a_failure_is_shrunk_and_says_how_to_replay_it() -> None:

@@ -335,18 +335,17 @@ class Flush:
 
     def _write_body(self, it: Outcome) -> None:
         if it.saved:
-            it.saved.place.publish(it.record["file"])
+            it.saved.place.publish(it.record["file"], self._check_owner)
         elif it.body is not None and "file" in it.record:
-            self._store.put_file(it.task.subject, it.record["file"], it.body)
+            self._store.put_file(it.task.subject, it.record["file"], it.body, self._check_owner)
         elif it.body is not None:
-            self._store.put_html(it.task.subject, it.body)
+            self._store.put_html(it.task.subject, it.body, self._check_owner)
 
     def _publish(self, drafts: list[tuple[Outcome, Draft]], published: list[Outcome]) -> None:
         """Give the records their names, and note those that have them: their html must not be written again."""
 
         def publish(written: tuple[Outcome, Draft]) -> None:
-            self._check_owner()
-            self._files.publish(written[1])
+            self._files.publish(written[1], self._check_owner)
             published.append(written[0])
             self._published.append(written[1])
             if written[0].found == "news" and written[0].old is not None:
@@ -430,8 +429,7 @@ class Flush:
     def _sync_records(self) -> None:
         failed, published, unneeded = self._files.failed_syncs, list(self._published), self._replacing.unneeded
         if failed != self._failed_syncs:
-            self._check_owner()
-            self._map(lambda draft: self._files.put(draft.name, draft.data), published)
+            self._map(lambda draft: self._files.put(draft.name, draft.data, check=self._check_owner), published)
         self._files.sync({folder_of(draft.name) for draft in published}, self._run)
         del self._published[: len(published)]
         self._failed_syncs = failed

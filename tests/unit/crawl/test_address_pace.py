@@ -153,7 +153,7 @@ def test_memory_depends_on_the_last_seconds_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(address_pace, "MAX_HELD", 50)
     time = Time()
     pace = pace_of(time)
-    for number in range(20_000):
+    for number in range(4_000):
         for name in "abcdefgh":
             wait(pace, f"{name}{number}.example", f"10.{number >> 8}.{number & 255}.1")
         time.now += 0.01

@@ -99,6 +99,31 @@ def test_a_put_that_fails_in_the_middle_leaves_neither_half_a_file_nor_a_tempora
     assert files(tmp_path).get("a/page") == b"old"
 
 
+@pytest.mark.parametrize("kept", [0, 4])
+def test_what_must_no_longer_be_written_gets_no_name_and_leaves_nothing(tmp_path: Path, kept: int) -> None:
+    """Another worker may have taken over while the file was written."""
+    (tmp_path / "README").touch()
+    mine = files(tmp_path)
+    mine.directories.max_kept = kept
+    mine.put("htmls/a.example/k", b"theirs")
+    draft = mine.draft("links/a.example/k", b"{}")
+
+    def refuse() -> None:
+        raise StoreAway("others may have taken over")
+
+    open_before = len(os.listdir("/proc/self/fd"))
+    for write in (
+        lambda: mine.put("htmls/a.example/k", b"ours", check=refuse),
+        lambda: mine.publish(draft, refuse),
+    ):
+        with pytest.raises(StoreAway):
+            write()
+    assert len(os.listdir("/proc/self/fd")) <= open_before
+    assert mine.get("htmls/a.example/k") == b"theirs"
+    assert mine.get("links/a.example/k") is None
+    assert mine.all_names("htmls/a.example") == ["k"]
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_put_whose_reply_was_lost_is_judged_by_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrives: bool

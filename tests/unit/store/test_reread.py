@@ -11,7 +11,7 @@ from crawler.settings.settings import Settings
 from crawler.store import reread
 from crawler.store.mount import Files
 from crawler.store.records import html_hash, to_json
-from crawler.store.store import Store
+from crawler.store.store import Robots, Store
 from crawler.store.writer import StoreWriter
 from crawler.web import urls
 
@@ -47,6 +47,28 @@ def mount(tmp_path: Path) -> Mount:
     record = {"url": URL, "sha224": "x", "html_sha224": html_hash(HTML.encode()), "links": []}
     store.put_record(URL, to_json(record))
     return Mount(tmp_path)
+
+
+RULES = b"User-agent: *\nDisallow: /\n"
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_robots_txt_at_the_length_of_the_one_it_replaces_is_not_taken_for_one_without_rules(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The note of a redirect is as long as the first line of what the redirect leads to."""
+    monkeypatch.setattr(reread, "WAITS", (0.001,) * 3)
+    whole = Robots(1e9, 200, RULES)
+    StoreWriter(mount.root).put_robots("a.example", whole)
+    size = (Path(mount.root) / "robots" / "a.example").stat().st_size
+    mount.meet("robots", lambda data: data[: size - len(RULES)], times)
+    assert Store(mount.root, mount).robots("a.example") == (whole if times == 1 else None)
+
+
+def test_a_robots_txt_of_an_older_version_is_read(mount: Mount) -> None:
+    (Path(mount.root) / "robots" / "a.example").write_bytes(b"# read 2026-01-01T00:00:00Z status 200\n" + RULES)
+    found = Store(mount.root).robots("a.example")
+    assert found and found.body == RULES
 
 
 SHOWN: dict[str, Callable[[bytes], bytes | None]] = {"nothing": lambda _: None, "a part": lambda data: data[:5]}

@@ -136,7 +136,7 @@ def test_html_is_text_to_grep_whatever_the_page_was(text: str) -> None:
     class Kept(Files):
         data = b""
 
-        def put(self, name: str, data: bytes, later: bool = False) -> None:
+        def put(self, name: str, data: bytes, **_: object) -> None:
             Kept.data = data
 
     StoreWriter("/nowhere", Kept("/nowhere")).put_html(URL, text)
@@ -171,7 +171,7 @@ def test_robots_txt_comes_back_as_it_was_read(body: bytes, status: int, when: in
     class Memory(Files):
         data: bytes = b""
 
-        def put(self, name: str, data: bytes, later: bool = False) -> None:
+        def put(self, name: str, data: bytes, **_: object) -> None:
             Memory.data = data
 
         def get(self, name: str) -> bytes:
