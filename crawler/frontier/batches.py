@@ -18,7 +18,7 @@ from crawler.errors import Misshapen, StoreError
 from crawler.frontier.task import PAGE, Task, shard_of
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
-from crawler.store.inboxes import WHOLE, batch_names, folder, make_folder, mark_of, shards_in
+from crawler.store.inboxes import MADE, WHOLE, batch_names, folder, make_folder, mark_of, shards_in
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
@@ -77,7 +77,8 @@ class BatchFiles:
         mark = f"{folder(shard)}/{WHOLE}"
         if self.files.get(mark) is not None:  # a listing of a folder that changes meanwhile may lack a name
             return
-        if self.files.get(mark_of(shard)) is None:  # it is being made, and nothing was in it yet
+        is_all_lost = self.files.get(MADE) is None  # the whole frontier, and all marks with it
+        if not is_all_lost and self.files.get(mark_of(shard)) is None:  # it is being made: nothing was in it yet
             return
         self._mark_loss(shard, f"{folder(shard)} was emptied or removed")
         self.files.create(mark)

@@ -75,6 +75,14 @@ def test_a_folder_that_was_made_and_lost_is_noted(root: Path, is_emptied: bool, 
     assert losses(root) and is_needed(Store(root))
 
 
+def test_a_frontier_that_was_removed_as_a_whole_is_noted_by_its_owner(root: Path) -> None:
+    add(frontier_of(root, "other"), Task(A))
+    owner = owner_of(root)
+    shutil.rmtree(root / "frontier")
+    owner.read_inboxes(owner.owned, fresh=True)
+    assert losses(root) and is_needed(Store(root))
+
+
 def test_who_writes_into_a_folder_that_was_removed_does_not_hide_the_loss(root: Path) -> None:
     add(frontier_of(root, "other"), Task(A))
     (shard,) = made_shards(Files(root), 2)
