@@ -24,7 +24,7 @@ from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
 from crawler.errors import CrawlerError, UsageError, did_you_mean
 from crawler.fetch.request import is_secret
-from crawler.fetch.trust import Trust
+from crawler.fetch.trust import Trust, check_certificates
 from crawler.fleet import control
 from crawler.fleet.local_lock import LocalLock
 from crawler.frontier import rehydrate
@@ -133,6 +133,7 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
     concurrency = allowed_concurrency(options.concurrency)
     given_urls = seeds.given_seeds(options)
     trust = permissions.given_trust(options, given_urls)
+    check_certificates()
     logs = Logs(-1 if options.quiet else options.verbose, options.log_file)
     try:
         logs.begin()

@@ -248,3 +248,24 @@ _ENTRIES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cookies": lambda value: {"own_cookies": read_cookies(_path(value))},
     "netrc": lambda value: {"logins": read_netrc(_path(value))},
 }
+
+
+def check_certificates() -> None:
+    """Raise UsageError if SSL_CERT_FILE names no readable file of certificates: each https URL would fail."""
+    path = os.environ.get("SSL_CERT_FILE")
+    if not path:
+        return
+    import ssl  # here: a supervisor needs it for nothing else
+
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO would wait for ever
+            raise OSError("it is not a regular file")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        return
+    except ssl.SSLError:
+        why = "it has no certificates in PEM format"
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    raise UsageError(
+        f"SSL_CERT_FILE: {path} cannot be used ({why}); unset the variable, or name a file of trusted certificates"
+    )

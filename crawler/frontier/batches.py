@@ -18,7 +18,7 @@ from crawler.errors import Misshapen, StoreError
 from crawler.frontier.task import PAGE, Task, shard_of
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
-from crawler.store.inboxes import WHOLE, batch_names, folder, make_folder, mark_of, shards_in
+from crawler.store.inboxes import MADE, WHOLE, batch_names, folder, make_folder, mark_of, shards_in
 from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
@@ -77,12 +77,16 @@ class BatchFiles:
         mark = f"{folder(shard)}/{WHOLE}"
         if self.files.get(mark) is not None:  # a listing of a folder that changes meanwhile may lack a name
             return
-        if self.files.get(mark_of(shard)) is None:  # it is being made, and nothing was in it yet
+        is_all_lost = self.files.get(MADE) is None  # the whole frontier, and all marks with it
+        if not is_all_lost and self.files.get(mark_of(shard)) is None:  # it is being made: nothing was in it yet
             return
-        self.files.create(f"{LOSS}{self._prefix}{shard_name(shard)}")
+        self._mark_loss(shard, f"{folder(shard)} was emptied or removed")
         self.files.create(mark)
+
+    def _mark_loss(self, shard: int, what: str) -> None:
+        self.files.create(f"{LOSS}{self._prefix}{shard_name(shard)}")
         if not self._has_warned:
-            self._warn(f"{folder(shard)} was emptied or removed; before its end the crawl rehydrates from the records")
+            self._warn(f"{what}; before its end the crawl rehydrates from the records")
             self._has_warned = True
 
     def all_names(self, shards: Iterable[int], fresh: bool) -> list[tuple[int, set[str]]]:
@@ -96,8 +100,13 @@ class BatchFiles:
         return list(self._run(lambda shard: (shard, self.names(shard, fresh)), sorted(wanted & self._known)))
 
     def get(self, shard: int, name: str) -> bytes | None:
-        """Return a batch, or None if it is gone."""
-        return self.files.get(f"{folder(shard)}/{name}")
+        """Return a batch, or None if it is gone; a loss is noted if it is shorter than its name says."""
+        path = f"{folder(shard)}/{name}"
+        data = self.files.get(path)
+        if data is not None and is_cut(name, data):
+            self._mark_loss(shard, f"a part of {path} is gone")
+            return whole_lines(data)
+        return data
 
     def write(
         self, parts: list[tuple[int, list[Task]]], folders: Collection[str] = ()
@@ -212,6 +221,16 @@ def lines_of(name: str) -> int:
     """Return the number of lines of a batch, from its name."""
     lines = name.rpartition(".")[2]
     return int(lines) if lines.isdecimal() else 0
+
+
+def is_cut(name: str, data: bytes) -> bool:
+    """Tell whether a batch has fewer lines than its name says."""
+    return data.count(b"\n") < lines_of(name)
+
+
+def whole_lines(data: bytes) -> bytes:
+    """Return a batch without the line in which it was cut: that one may hold another URL, which is valid, too."""
+    return data[: data.rfind(b"\n") + 1]
 
 
 def in_parts(items: Iterable[Item], most: int) -> Iterator[list[Item]]:

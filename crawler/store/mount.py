@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from crawler.store.reading import ReadFiles
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 OLD_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_LEFTOVERS = 1000  # temporary files that are remembered to be removed; `check --repair` removes the others
 PROBES, PROBE_BYTES = 16, 16 << 10  # files, and bytes in each, that show whether a few more pages fit
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # calls for each item, as an executor's map does
@@ -71,6 +73,8 @@ class Files(ReadFiles):
         self._token, self._numbers = secrets.token_hex(4), count()
         self.failed_syncs = 0  # after each, what was written since the last good sync is written anew
         self._disk = sync.Disk(self.root)
+        # Folders and names of temporary files that may still be there, because the mount went away.
+        self._leftovers: deque[tuple[str, str]] = deque(maxlen=MAX_LEFTOVERS)
 
     def share_mode(self) -> None:
         """Give files that this process writes the permissions of the store's own folder.
@@ -96,12 +100,16 @@ class Files(ReadFiles):
             draft = Draft(name, self._new_name(), data)
             # What replaces a file is on the disk before it does: a record may rest on the old one.
             is_later = later and not self._must_replace(handle, leaf_of(name))
-            self._write_new(handle, draft.temporary, data, is_later, mode)
             try:
+                self._write_new(handle, draft.temporary, data, is_later, mode)
                 check()
-                draft.rename(handle)
+                try:
+                    draft.rename(handle)
+                except OSError:
+                    may_have_arrived = not draft.remove(handle)
+                    raise
             except OSError:
-                may_have_arrived = not draft.remove(handle)
+                self._note_leftover(draft)
                 raise
             except StoreError:
                 draft.remove(handle)
@@ -119,7 +127,11 @@ class Files(ReadFiles):
         """Write a file under a temporary name, to be synced with others before it is published."""
         draft = Draft(name, self._new_name(), data)
         with self._translated(name):
-            self._do_in(folder_of(name), lambda handle: self._write_new(handle, draft.temporary, data, later=True))
+            try:
+                self._do_in(folder_of(name), lambda handle: self._write_new(handle, draft.temporary, data, later=True))
+            except OSError:
+                self._note_leftover(draft)
+                raise
         return draft
 
     def publish(self, draft: Draft, check: Callable[[], None] = no_check) -> None:
@@ -134,8 +146,27 @@ class Files(ReadFiles):
 
     def discard(self, draft: Draft) -> None:
         """Remove a draft, if it still is one."""
-        with suppress(OSError), self.directories.opened(folder_of(draft.name)) as handle:
-            draft.remove(handle)
+        try:
+            with self.directories.opened(folder_of(draft.name)) as handle, suppress(FileNotFoundError):
+                os.unlink(draft.temporary, dir_fd=handle)
+        except OSError:
+            self._note_leftover(draft)
+
+    def _note_leftover(self, draft: Draft) -> None:
+        """Note a temporary file that may be left behind: the next sync that finds the store there removes it."""
+        self._leftovers.append((folder_of(draft.name), draft.temporary))
+
+    def _remove_leftovers(self) -> None:
+        while self._leftovers and self.directories.can_open("README"):
+            folder, name = self._leftovers.popleft()
+            try:
+                with self.directories.opened(folder) as handle:
+                    os.unlink(name, dir_fd=handle)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                self._leftovers.appendleft((folder, name))
+                return
 
     def append(self, name: str, data: bytes, at: int) -> None:
         """Write to the end, which is `at`, of a file that this client alone writes; a new one if that is 0.
@@ -300,6 +331,7 @@ class Files(ReadFiles):
         it also waits for what other programs write there. `run` calls a function for each item, as `map` does, perhaps
         several at a time. Not for two threads at a time: only one of them would get the error.
         """
+        self._remove_leftovers()
         if not self.durable or not (folders or self._disk.is_unsynced):
             return
         try:

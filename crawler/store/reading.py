@@ -212,9 +212,10 @@ class ReadFiles:
             return NoDescriptors(f"too many open files ({what}); raise `ulimit -n`, or run with fewer --concurrency")
         if error.errno == errno.ELOOP:
             what = f"{self.directories.path(name)} is a symbolic link, which is not followed"
-        if error.errno in HOPELESS | MISSHAPEN:
-            kind = Misshapen if error.errno in MISSHAPEN else StoreError
-            return kind(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
+        if error.errno in MISSHAPEN:
+            return Misshapen(f"the store cannot be used ({what}); `crawler check {self.root} --repair` moves that away")
+        if error.errno in HOPELESS:
+            return StoreError(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
         return StoreAway(f"the store does not respond ({what}); is the mount still there?")
 
     def _is_full(self, error: OSError) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def test_a_file_where_a_folder_of_the_store_should_be_is_named(store: Path) -> N
     (store / "workers").rename(store / "elsewhere")
     (store / "workers").write_text("")
     said = complaint("run", str(store), code=STORE)
-    assert f"{store}/workers" in said
+    assert f"{store}/workers" in said and f"`crawler check {store} --repair`" in said
 
 
 def test_a_folder_with_other_things_is_no_place_for_a_store(tmp_path: Path) -> None:
@@ -341,3 +342,18 @@ def test_names_and_lines_that_are_not_ours_are_passed_over(tmp_path: Path) -> No
         crawler("status", str(w.root), "-v")
         crawler("rehydrate", str(w.root))
         w.run(*short)
+
+
+@pytest.mark.parametrize("kind", ["missing", "a folder", "a FIFO", "no certificates", "empty"])
+def test_certificates_that_cannot_be_read_are_a_mistake_and_no_failure_of_each_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    named = tmp_path / "trusted.pem"
+    make: dict[str, Callable[[], object]] = {"a folder": named.mkdir, "a FIFO": lambda: os.mkfifo(named)}
+    make |= {"no certificates": lambda: named.write_text("-----BEGIN\n"), "empty": named.touch}
+    make.get(kind, lambda: None)()
+    monkeypatch.setenv("SSL_CERT_FILE", str(named))
+    for fetcher in ("curl", "requests"):
+        said = crawler("run", str(tmp_path / "store"), "https://a.example/", "-s", f"fetcher={fetcher}", code=2)
+        assert said.startswith(f"crawler: SSL_CERT_FILE: {named} cannot be used (") and said.count("\n") == 1, said
+        assert not (tmp_path / "store").exists()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,13 @@ def replace(frontier: Path) -> None:
     frontier.mkdir()
 
 
+def cut_off(frontier: Path) -> None:
+    """Cut all batches, as a power cut may where nothing is synced."""
+    for path in frontier.glob("*/[!.]*"):
+        with suppress(FileNotFoundError):
+            os.truncate(path, path.stat().st_size // 2)
+
+
 HOW = [rm_files, rm_folders, rm_all, move_away, replace]
 
 
@@ -65,7 +74,7 @@ def test_a_frontier_that_is_emptied_while_a_crawl_runs_costs_no_page(
         assert "was emptied or removed" in said
 
 
-@pytest.mark.parametrize("how", [HOW[0], *later(*HOW[1:])], ids=lambda how: how.__name__)
+@pytest.mark.parametrize("how", [HOW[0], *later(*HOW[1:], cut_off)], ids=lambda how: how.__name__)
 def test_a_frontier_that_is_emptied_between_two_runs_costs_no_page(tmp_path: Path, how: Callable[[Path], None]) -> None:
     with world(TreeWeb(**TREE), tmp_path) as w:
         stop_after(w, 40)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from crawler.commands.check.findings import RECHECK_AFTER, Keys, Problem, Scene
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier.batches import from_lines, in_parts, lines_of, read_batches
+from crawler.frontier.batches import from_lines, in_parts, is_cut, lines_of, read_batches, whole_lines
 from crawler.frontier.limits import StoredLimits
 from crawler.frontier.rehydrate import FoundLinks
 from crawler.frontier.scope import Seeds
@@ -85,12 +85,12 @@ class Links:
             return
         if data is None:  # removed since the listing
             return
-        tasks = list(from_lines(data))
+        tasks = list(from_lines(whole_lines(data) if is_cut(path, data) else data))
         self._read(tasks)
         done = sum(urls.key(task.name) in self.done for task in tasks)
         self.scene.harmless["tasks in batches whose URLs are done"] += done
-        lines = data.count(b"\n")
-        if lines < lines_of(path):
+        if is_cut(path, data):
+            lines = data.count(b"\n")
             what = f"{lines:,} of the {lines_of(path):,} lines that its name says"
             yield Problem("half-batch", path, what, tuple(tasks))
 

@@ -75,6 +75,14 @@ def test_a_folder_that_was_made_and_lost_is_noted(root: Path, is_emptied: bool, 
     assert losses(root) and is_needed(Store(root))
 
 
+def test_a_frontier_that_was_removed_as_a_whole_is_noted_by_its_owner(root: Path) -> None:
+    add(frontier_of(root, "other"), Task(A))
+    owner = owner_of(root)
+    shutil.rmtree(root / "frontier")
+    owner.read_inboxes(owner.owned, fresh=True)
+    assert losses(root) and is_needed(Store(root))
+
+
 def test_who_writes_into_a_folder_that_was_removed_does_not_hide_the_loss(root: Path) -> None:
     add(frontier_of(root, "other"), Task(A))
     (shard,) = made_shards(Files(root), 2)
@@ -82,3 +90,17 @@ def test_who_writes_into_a_folder_that_was_removed_does_not_hide_the_loss(root: 
     add(frontier_of(root, "third"), Task(A))
     owner_of(root)
     assert losses(root)
+
+
+CUT = b"0\t0\t0\thttps://a.example/\n0\t0\t0\thttps://a.exa"  # what is left of the second URL is one, too
+
+
+@pytest.mark.parametrize("kept", [b"", CUT, b"\0" * 60], ids=["empty", "cut", "zeros"])
+def test_a_batch_that_was_cut_is_a_loss_and_what_is_left_of_it_is_taken(root: Path, kept: bytes) -> None:
+    add(frontier_of(root, "other"), Task(A), Task(f"{A}2"))
+    (batch,) = (root / "frontier").glob("*/*.2")
+    assert not losses(root)
+    batch.write_bytes(kept)
+    owner = owner_of(root)
+    assert losses(root) and is_needed(Store(root))
+    assert owner.table.waiting == kept.count(b"\n")

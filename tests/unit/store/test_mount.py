@@ -40,6 +40,22 @@ def everything(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
+def test_temporary_files_that_a_lost_mount_kept_are_removed_when_it_is_back(tmp_path: Path) -> None:
+    store, away = made(tmp_path / "store"), tmp_path / "away"
+    (store / "links").mkdir()
+    mine = files(store)
+    first, second = (mine.draft(f"links/{name}", b"x") for name in "ab")
+    store.rename(away)
+    store.mkdir()  # the mount point of a mount that is gone
+    mine.discard(first)
+    mine.sync([])
+    assert len(everything(away)) == 4
+    store.rmdir()
+    away.rename(store)
+    mine.sync([])
+    assert everything(store) == ["README", "links", f"links/{second.temporary}"]
+
+
 # ---- whole or not there
 
 
