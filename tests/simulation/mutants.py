@@ -82,8 +82,8 @@ MUTANTS = (
         "2",
         (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
         "local",
-        100,
-        ("power_cut", "power_cut_before"),
+        20,
+        ("power_cut_after_drop",),
     ),
     Mutant(
         "what is retried leaves the frontier",

@@ -74,6 +74,7 @@ class Result:
     steps: int
     operations: int
     seconds: float  # simulated
+    effects: Counter[str]
 
 
 def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: None) -> Result:
@@ -102,6 +103,7 @@ def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: No
         world.steps,
         sum(system.counts.values()),
         world.now - 1000,
+        world.effects,
     )
 
 
