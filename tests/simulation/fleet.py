@@ -251,6 +251,7 @@ class Fleet:
         self.do(self._make)
         self.world.run(lambda: not self.busy, self.world.now + 60)
         self.disk.sync_all()
+        self.world.effects.clear()
 
     def _make(self) -> None:
         root = Path(ROOT + self.operator.name)

@@ -303,6 +303,19 @@ WEIGHTS = {
     "power_cut_after_drop": 0,
 }
 
+# What shows that a kind of trouble has done what it is for; it may have come when there was nothing to disturb.
+EFFECTS = {
+    **{kind: kind for kind in ("kill_worker", "kill_machine")},
+    **{"kill_before": "ambush: kill", "freeze": "worker marked dead"},
+    **dict.fromkeys(("freeze_before", "freeze_before_drop", "freeze_before_records"), "worker marked dead"),
+    **{"cut_off": "away", "hang": "hang", "server_restarts": "stale handle", "faults": "fault after"},
+    **{"disk_full": "no space", "sync_fails": "sync lost names", "power_cut": "power cut lost names"},
+    **dict.fromkeys(("power_cut_before", "power_cut_after_drop"), "power cut lost names"),
+    **{"stop": "worker stopped", "refresh": "refresh of pages", "remove_folder": "rehydrated"},
+    **dict.fromkeys(("pause", "add_seed", "retry_failures"), "operator done"),
+}
+LOSSES = ("sync_fails", "power_cut", "power_cut_before", "power_cut_after_drop")  # of a local disk alone
+
 
 def draw(random: Random, seconds: float, most: int, only: tuple[str, ...] = ()) -> list[Trouble]:
     """Draw what will happen within so many seconds; `only` what is named, if anything is."""
