@@ -9,4 +9,7 @@ fleet      machines, workers and operators: the program's own classes
 trouble    what happens to them
 checks     what must hold at each step, and in the end
 run        many numbers in a row; a failure is shrunk, and printed with the command that replays it
+mutants    each invariant broken on purpose, and which number finds it
+crowd      a fleet of up to 10,000 workers without pages, most of them light ones (light), on a server with a queue
+scale      how a fleet grows: the tables of manual/capacity.md
 """

@@ -110,7 +110,7 @@ class Checks:
         if self._has_ended(process.name):
             self._fail(f"{url} was requested by {process.name}, whose last heartbeat says that it has ended or is dead")
         before, owned = self._last.get(host, (-1e9, False))
-        if not owns and not self.is_damaged:
+        if not owns:
             self._fail(f"{url} was requested by {process.name}, which does not own it")
         if owns and owned and now < before + self._delay - 1e-6:
             self._fail(f"{host} was requested after {now - before:.3f} s by its owner {process.name}")
@@ -135,14 +135,22 @@ class Checks:
         for path, node in self._walk("frontier"):
             for url in _urls(node.data) if BATCH.fullmatch(path) else ():
                 self._waiting[url].add(path)
-        if self.is_damaged:
-            return
+        if not self.is_damaged:
+            self._nothing_is_lost("the power cut")
+
+    def after_rehydration(self, is_whole: bool) -> None:
+        """A machine has made the frontier again from the records: all that holds otherwise holds again."""
+        if self.is_damaged and is_whole:
+            self.is_damaged = False
+            self._nothing_is_lost("the rehydration")
+
+    def _nothing_is_lost(self, by: str) -> None:
         for path, node in self._walk("links"):
             if KEY.fullmatch(path):
                 self._record(path, node)
         lost = sorted(filter(self._is_lost, self._tree.urls))
         if lost:
-            self._fail(f"the power cut has lost {', '.join(lost[:3])}")
+            self._fail(f"{by} has lost {', '.join(lost[:3])}")
 
     def _walk(self, path: str) -> Iterator[tuple[str, Node]]:
         folder = self._disk.find(path)

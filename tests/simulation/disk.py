@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
@@ -68,6 +69,7 @@ class Disk:
         self.root = self.node(FOLDER)
         self.failed_syncs = 0
         self.full = 0  # errno of what needs space, while there is none
+        self.effects = Counter[str]()  # of failures, by what they took
         self._journal: list[list[Change]] = []  # since the last sync of their folder
         self._lost: list[list[Change]] = []  # that a sync which failed has dropped
         self.watch: Callable[[str, str, Node], object] = lambda what, path, node: None
@@ -164,6 +166,7 @@ class Disk:
 
     def fail_sync(self) -> None:
         """What was written is lost, although it can be read, and the next sync succeeds."""
+        self.effects["sync lost names"] += bool(self._journal)
         self._lost += self._journal
         self._journal = []
         self.failed_syncs += 1
@@ -173,10 +176,12 @@ class Disk:
         keep = random.randrange(len(self._journal) + 1)
         for number, changes in reversed([*enumerate(self._journal)]):
             if number >= keep if in_order else random.random() < 0.5:
+                self.effects["power cut lost names"] += 1
                 for change in reversed(changes):
                     change.undo()
         for changes in reversed(self._lost):
             if random.random() < 0.8:
+                self.effects["power cut lost names of a failed sync"] += 1
                 for change in reversed(changes):
                     change.undo()
         self._journal, self._lost = [], []
@@ -187,12 +192,14 @@ class Disk:
             if node.mode == FOLDER:
                 self._tear(node, random)
             elif not node.is_synced:
+                self.effects["power cut tore a file"] += 1
                 node.data = random.choice([b"", bytes(len(node.data)), node.data])
                 node.is_synced = True
 
     def need_space(self) -> None:
         """Raise an error while there is no space."""
         if self.full:
+            self.effects["no space"] += 1
             raise OSError(self.full, os.strerror(self.full))
 
 

@@ -129,6 +129,8 @@ class Run:
                 if outcome not in (OVER, LATER) or not await io(rehydrate.is_needed, store):
                     return outcome
                 await io(make_whole, store, settings, self.id, lambda text: None)
+                self.fleet.world.effects["rehydrated"] += 1
+                self.fleet.checks.after_rehydration(not self.fleet.is_incomplete())
         except CrawlerError as error:
             return f"error: {error}"
 
@@ -202,6 +204,7 @@ class Run:
     def _worker_ended(self, row: int, process: Process, task: asyncio.Task[str]) -> None:
         self.outcomes[row] = task.result()
         process.is_dead = True  # so are its locks
+        self.fleet.world.effects[f"worker {self.outcomes[row]}"] += 1
         self.fleet.world.note(f"worker {process.name} {self.outcomes[row]}")
 
     def kill(self) -> None:
@@ -220,6 +223,7 @@ class Fleet:
         self.world, self.disk, self.profile = world, disk, profile
         self._settings = SETTINGS | (RECRAWL if recrawls else {})
         self.tree = Tree(pages, hosts, Random(world.random.random()))
+        disk.effects = world.effects
         self.checks = Checks(world, disk, self.tree, DELAY, SHARDS, recrawls)
         self.machines: dict[str, Machine] = {}
         self.mounts: dict[str, Mount] = {}
@@ -247,6 +251,7 @@ class Fleet:
         self.do(self._make)
         self.world.run(lambda: not self.busy, self.world.now + 60)
         self.disk.sync_all()
+        self.world.effects.clear()
 
     def _make(self) -> None:
         root = Path(ROOT + self.operator.name)
@@ -282,6 +287,7 @@ class Fleet:
         if error is not None and not isinstance(error, (StoreError, CrawlerError)):
             self.world.failure = self.world.failure or error
         self.world.note(f"operator: {error or result}")
+        self.world.effects["operator failed" if error else "operator done"] += 1
 
     def open(self) -> StoreWriter:
         """The store as an operator's command opens it."""

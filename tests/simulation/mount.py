@@ -52,6 +52,7 @@ class Mount:
         self.fault = 0.0  # how often an operation fails, before or after it is done
         self.away_until = self.hangs_until = 0.0
         self.ambush: Callable[[str], bool] | None = None  # what happens before the next operation that it waits for
+        self.folder = ""  # that is to be synced, if one is
         self.generation = 0  # of the server, as far as handles are concerned
         self._listings: dict[int, tuple[float, list[str]]] = {}
         self._missing: dict[tuple[int, str], float] = {}
@@ -65,20 +66,25 @@ class Mount:
         world.pause(profile.latency * (0.5 + world.random.random()))
         if self.ambush and self.ambush(what):
             self.ambush = None
+            world.effects["ambush"] += 1
             world.pause(0.0)
         while world.now < self.hangs_until:
+            world.effects["hang"] += 1
             world.pause(self.hangs_until - world.now + 0.001)
         if world.now < self.away_until:
+            world.effects["away"] += 1
             if profile.away:
                 raise error(profile.away)
             world.pause(self.away_until - world.now + 0.001)
         dice = world.random.random() if self.fault else 1.0
         if dice < self.fault / 2:
             world.note(f"fault before {what}")
+            world.effects["fault before"] += 1
             raise error(errno.EIO)
         result = act()
         if dice < self.fault:
             world.note(f"fault after {what}")
+            world.effects["fault after"] += 1
             raise error(retransmitted if retransmitted and dice < 0.75 * self.fault else errno.EIO)
         return result
 

@@ -82,8 +82,8 @@ MUTANTS = (
         "2",
         (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
         "local",
-        100,
-        ("power_cut", "power_cut_before"),
+        20,
+        ("power_cut_after_drop",),
     ),
     Mutant(
         "what is retried leaves the frontier",
@@ -187,8 +187,9 @@ MUTANTS = (
         "1",
         (Change(Files, "_must_replace", "return ", "return False and "),),
         "local",
-        100,
+        40,
         ("refresh", "power_cut_before"),
+        first=50,  # about one seed in 70 notices it
     ),
     Mutant(
         "a page is replaced before its older version is kept",
@@ -203,8 +204,8 @@ MUTANTS = (
         "4",
         (Change(Flush, "_check_owner", "if not self._frontier.is_sure():", "if False:"),),
         "moosefs",
-        10,
-        first=50_870,  # about one seed in 700 notices it
+        40,
+        ("refresh", "freeze_before_records"),
     ),
     Mutant(
         "a record without the next visit",

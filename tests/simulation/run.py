@@ -74,6 +74,7 @@ class Result:
     steps: int
     operations: int
     seconds: float  # simulated
+    effects: Counter[str]
 
 
 def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: None) -> Result:
@@ -102,6 +103,7 @@ def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: No
         world.steps,
         sum(system.counts.values()),
         world.now - 1000,
+        world.effects,
     )
 
 
@@ -180,30 +182,30 @@ def report(scenario: Scenario, result: Result, small: Scenario) -> str:
     )
 
 
-def check(seed: int, profile: str | None, is_quick: bool, only: tuple[str, ...]) -> tuple[str, str]:
-    """Run one number; return its profile, and what a person needs to know if it failed."""
+def check(seed: int, profile: str | None, is_quick: bool, only: tuple[str, ...]) -> tuple[str, Counter[str], str]:
+    """Run one number; return its profile, what its troubles did, and what a person needs to know if it failed."""
     scenario = Scenario.of(seed, profile, only)
     result = simulate(scenario)
-    if not result.error:
-        return scenario.profile, ""
-    return scenario.profile, report(scenario, result, scenario if is_quick else shrink(scenario))
+    text = report(scenario, result, scenario if is_quick else shrink(scenario)) if result.error else ""
+    return scenario.profile, result.effects, text
 
 
 def many(
     seeds: Iterable[int], profile: str | None, is_quick: bool = False, only: tuple[str, ...] = (), jobs: int = 1
-) -> tuple[int, Counter[str]]:
-    """Run many numbers, in several processes; return how many failed, and how many there were of each profile."""
-    failed, counts = 0, Counter[str]()
+) -> tuple[int, Counter[str], Counter[str]]:
+    """Run many numbers, in several processes; return how many failed, were of each profile, and had which effects."""
+    failed, counts, effects = 0, Counter[str](), Counter[str]()
     call = partial(check, profile=profile, is_quick=is_quick, only=only)
     with ProcessPoolExecutor(jobs, get_context("fork")) if jobs > 1 else nullcontext() as pool:
-        for name, text in pool.map(call, seeds) if pool else map(call, seeds):  # in order, whoever is first
+        for name, found, text in pool.map(call, seeds) if pool else map(call, seeds):  # in order, whoever is first
             counts[name] += 1
+            effects.update(effect for effect, times in found.items() if times)
             failed += bool(text)
             if text:
                 print(text, flush=True)
             if counts.total() % SHOW_EVERY == 0:
                 print(f"{counts.total()} seeds, {failed} failed", file=sys.stderr, flush=True)
-    return failed, counts
+    return failed, counts, effects
 
 
 def main() -> int:
@@ -229,13 +231,14 @@ def main() -> int:
             result = simulate(Scenario.of(seed, options.profile))
             print(seed, result.lines, result.digest, result.error or "")
         return 0
-    failed, counts = many(
+    failed, counts, effects = many(
         range(options.first, options.first + options.seeds),
         options.profile,
         options.quick,
         _kinds(options.only),
         options.jobs or len(os.sched_getaffinity(0)),
     )
+    print(f"in so many of them: {', '.join(f'{name} {count}' for name, count in sorted(effects.items()))}")
     spent = os.times()
     seconds = spent.user + spent.system + spent.children_user + spent.children_system
     profiles = ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -121,6 +121,7 @@ class System:
         if found is None:
             raise error(errno.EBADF)
         if found.generation != found.mount.generation:
+            self._world.effects["stale handle"] += 1
             raise error(errno.ESTALE)
         return found
 
@@ -152,6 +153,7 @@ class System:
 
     def fsync(self, handle: int) -> None:
         at = self._handle(handle)
+        at.mount.folder = (self._disk.path(at.node) or "") if at.node.mode == FOLDER else ""
         self._call("fsync", at.mount, lambda: self._fsync(at))
 
     def _fsync(self, at: Handle) -> None:

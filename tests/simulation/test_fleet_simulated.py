@@ -6,10 +6,12 @@ import pytest
 
 from simulation.mutants import MUTANTS, Mutant, applied, find, row
 from simulation.run import Scenario, command, many, report, shrink, simulate
+from simulation.trouble import EFFECTS, KINDS, LOSSES
 
 pytestmark = pytest.mark.fleet  # for time
 
 SEEDS, PART = 200, 20
+TRIES = 20  # seeds in which a kind of trouble must have an effect
 # Each of these has failed once; what was wrong is in CHANGELOG.md or in the comment.
 FOUND: list[tuple[int, str, tuple[str, ...]]] = [
     (20, "local", ()),  # the one descriptor for syncfs had become stale, and every later sync failed
@@ -26,8 +28,16 @@ FOUND: list[tuple[int, str, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
 def test_whatever_happens_to_a_fleet_no_page_is_lost_and_the_end_is_true(first: int) -> None:
-    failed, _ = many(range(first, first + PART), None, is_quick=True)
+    failed, _, _ = many(range(first, first + PART), None, is_quick=True)
     assert not failed
+
+
+@pytest.mark.parametrize("trouble", KINDS)
+def test_each_kind_of_trouble_does_what_it_is_for(trouble: str) -> None:
+    profile = "local" if trouble in LOSSES else "nfs3"
+    results = (simulate(Scenario.of(seed, profile, (trouble,))) for seed in range(TRIES))
+    effect = EFFECTS.get(trouble, f"TROUBLE {trouble}")
+    assert any(result.error is None and result.effects[effect] for result in results)
 
 
 @pytest.mark.parametrize(("seed", "profile", "only"), FOUND)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from crawler.commands.refresh import refresh as refresh_records
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl.start import add
 from crawler.fleet import control
+from crawler.frontier.batches import lines_of
 from simulation.fleet import SHARDS, Fleet, Run
 from simulation.mount import Mount
 from simulation.world import Machine, Process
@@ -28,6 +29,7 @@ class Trouble:
     def happen(self, fleet: Fleet) -> None:
         """Let it happen."""
         fleet.world.note(f"TROUBLE {self.kind} {self.dice:.3f} {self.seconds:.2f}")
+        fleet.world.effects[f"TROUBLE {self.kind}"] += 1
         KINDS[self.kind](fleet, self)
 
     def pick(self, items: list) -> object:
@@ -61,6 +63,7 @@ def kill_worker(fleet: Fleet, trouble: Trouble) -> None:
     if living:
         fleet.checks.disturbed += 1
         living[int(trouble.seconds * 1000) % len(living)].is_dead = True
+        fleet.world.effects["kill_worker"] += 1
 
 
 def kill_machine(fleet: Fleet, trouble: Trouble) -> None:
@@ -69,6 +72,7 @@ def kill_machine(fleet: Fleet, trouble: Trouble) -> None:
     if run:
         fleet.checks.disturbed += 1
         run.kill()
+        fleet.world.effects["kill_machine"] += 1
         later(fleet, trouble.seconds, lambda: fleet.start(run.machine, run.workers))
 
 
@@ -89,14 +93,20 @@ def freeze_before_drop(fleet: Fleet, trouble: Trouble) -> None:
     _freeze_before(fleet, trouble, "drop")
 
 
-def _freeze_before(fleet: Fleet, trouble: Trouble, what: str) -> None:
+def freeze_before_records(fleet: Fleet, trouble: Trouble) -> None:
+    """The same, just before it syncs pages whose records come next."""
+    _freeze_before(fleet, trouble, "fsync", "htmls/")
+
+
+def _freeze_before(fleet: Fleet, trouble: Trouble, what: str, where: str = "") -> None:
     mount = _mount(fleet, trouble)
 
     def ambush(operation: str) -> bool:
-        if operation != what:
+        if operation != what or not mount.folder.startswith(where):
             return False
         fleet.checks.disturbed += 1
         fleet.world.note(f"freeze before {operation}")
+        fleet.world.effects["ambush: freeze"] += 1
         mount.machine.frozen_until = fleet.world.now + 5.5 + trouble.seconds
         return True
 
@@ -113,6 +123,7 @@ def kill_before(fleet: Fleet, trouble: Trouble) -> None:
             return False
         fleet.checks.disturbed += 1
         fleet.world.note(f"kill before {operation}")
+        fleet.world.effects["ambush: kill"] += 1
         process.is_dead = True
         return True
 
@@ -183,10 +194,24 @@ def power_cut_before(fleet: Fleet, trouble: Trouble) -> None:
     def ambush(operation: str) -> bool:
         if operation != what:
             return False
+        fleet.world.effects["ambush: power cut"] += 1
         later(fleet, 0.0, lambda: power_cut(fleet, trouble))
         return True
 
     mount.ambush = ambush
+
+
+def power_cut_after_drop(fleet: Fleet, trouble: Trouble) -> None:
+    """The same, while batches are removed: what they were removed for must be on the disk."""
+
+    def ambush(operation: str) -> bool:
+        if operation != "drop":
+            return False
+        fleet.world.effects["ambush: power cut after drop"] += 1
+        later(fleet, trouble.seconds / 400, lambda: power_cut(fleet, replace(trouble, dice=0.5 + trouble.dice / 2)))
+        return True
+
+    _mount(fleet, trouble).ambush = ambush
 
 
 def clock_jumps(fleet: Fleet, trouble: Trouble) -> None:
@@ -237,6 +262,7 @@ def refresh(fleet: Fleet, trouble: Trouble) -> None:
         records = [record for host in store.hosts() for record in store.records(host)]
         refresh_records(store, store.settings(), records)
         fleet.checks.expect_visits(records)
+        fleet.world.effects["refresh of pages"] += bool(records)
         return f"{len(records)} pages are to be visited again"
 
     fleet.do(call)
@@ -246,7 +272,10 @@ def remove_folder(fleet: Fleet, trouble: Trouble) -> None:
     """Somebody removes a part of the frontier, who should not."""
     fleet.checks.is_damaged = True
     fleet.checks.disturbed += 1
-    fleet.disk.remove(f"frontier/{int(trouble.dice * SHARDS):03d}")
+    folders = [f"frontier/{shard:03d}" for shard in range(SHARDS)]
+    full = [folder for folder in folders if any(lines_of(name) for name, _ in fleet.disk.files(folder))]
+    fleet.world.effects["removed batches"] += bool(full)
+    fleet.disk.remove(str(trouble.pick(full or folders)))
 
 
 OPERATIONS = ("drop", "drop", "publish", "claim", "listdir", "fsync", "unlink")  # "drop" is of a batch
@@ -256,6 +285,7 @@ KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
         *(kill_worker, kill_machine, kill_before, freeze, freeze_before, freeze_before_drop, clock_jumps),
         *(cut_off, hang, server_restarts, faults, disk_full, sync_fails, power_cut, power_cut_before),
         *(join, stop, pause, add_seed, retry_failures, refresh, remove_folder),
+        *(freeze_before_records, power_cut_after_drop),
     )
 }
 WEIGHTS = {
@@ -268,13 +298,29 @@ WEIGHTS = {
     "power_cut": 3,
     "refresh": 3,
     "remove_folder": 0.5,
+    # Only where they are named: with these among the others, every number would stand for something else.
+    "freeze_before_records": 0,
+    "power_cut_after_drop": 0,
 }
+
+# What shows that a kind of trouble has done what it is for; it may have come when there was nothing to disturb.
+EFFECTS = {
+    **{kind: kind for kind in ("kill_worker", "kill_machine")},
+    **{"kill_before": "ambush: kill", "freeze": "worker marked dead"},
+    **dict.fromkeys(("freeze_before", "freeze_before_drop", "freeze_before_records"), "worker marked dead"),
+    **{"cut_off": "away", "hang": "hang", "server_restarts": "stale handle", "faults": "fault after"},
+    **{"disk_full": "no space", "sync_fails": "sync lost names", "power_cut": "power cut lost names"},
+    **dict.fromkeys(("power_cut_before", "power_cut_after_drop"), "power cut lost names"),
+    **{"stop": "worker stopped", "refresh": "refresh of pages", "remove_folder": "rehydrated"},
+    **dict.fromkeys(("pause", "add_seed", "retry_failures"), "operator done"),
+}
+LOSSES = ("sync_fails", "power_cut", "power_cut_before", "power_cut_after_drop")  # of a local disk alone
 
 
 def draw(random: Random, seconds: float, most: int, only: tuple[str, ...] = ()) -> list[Trouble]:
     """Draw what will happen within so many seconds; `only` what is named, if anything is."""
     kinds = [*(only or KINDS)]
-    weights = [WEIGHTS.get(kind, 1) for kind in kinds]
+    weights = [WEIGHTS.get(kind, 1) or bool(only) for kind in kinds]
     troubles = [
         Trouble(random.uniform(0.5, seconds), random.choices(kinds, weights)[0], random.random(), random.uniform(1, 8))
         for _ in range(random.randrange(bool(only), most + 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -48,6 +48,7 @@ class World:
         self._threads: set[greenlet] = set()
         self.processes: list[Process] = []  # kept, with all they hold, until the end
         self.steps = 0
+        self.effects = Counter[str]()  # what the troubles have done: one that does nothing proves nothing
         self._until, self._limit = _never, 0.0  # of `run`
 
     def at(self, when: float, process: Process, act: Callable[[], object]) -> None:
