@@ -23,6 +23,7 @@ FOUND: list[tuple[int, str, tuple[str, ...]]] = [
     (52, "nfs3", ("freeze_before",)),  # an heir did not rewrite the batches that it had handed over itself
     (50874, "moosefs", ()),  # a former owner put the record of an older version beside the html of a newer one
     (50932, "nfs3", ()),  # the same
+    (2000082, "nfs3", ()),  # the same after its mount had hung while it wrote
 ]
 
 
