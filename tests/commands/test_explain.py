@@ -165,6 +165,7 @@ def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
     ("url", "words"),
     [
         ("ftp://me:secret@a.example/", "its scheme is ftp"),
+        ("mailto:me:secret@a.example", "not a valid URL: its scheme is mailto; only http and https are supported\n"),
         ("a.example/new", "no scheme"),
         ("http://me:secret@..", "its host"),
         (f"{A}/" + "x" * 2000, "longer than 2,000"),
