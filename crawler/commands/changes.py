@@ -112,7 +112,10 @@ def _found(store: Store, since: str, hosts: list[str]) -> Iterator[Change]:
             older.setdefault(str(record.get("url")), []).append(record)
         for record in store.records(host):
             known = [*older.get(str(record.get("url")), ()), record]
-            yield from {change for it in known for change in of_record(it) if change.when >= since}
+            told: dict[tuple[str, str], Change] = {}  # several versions may tell of one; the oldest has its title then
+            for change in (change for it in known for change in of_record(it) if change.when >= since):
+                told.setdefault((change.when, change.kind), change)
+            yield from told.values()
 
 
 def of_record(record: Mapping[str, Any]) -> Iterator[Change]:
@@ -122,7 +125,7 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Change]:
         return
     first = record.get("first_fetched") or record.get("fetched")
     if record.get("sha224") or record.get("moved"):
-        yield Change(str(first), NEW, url)
+        yield Change(str(first), NEW, url, title)
     changed, moved, gone = (record.get(name) for name in (CHANGED, MOVED, GONE))
     if moved:
         yield Change(str(moved), MOVED, url, target=next(iter(links_of(record)), ""))

@@ -236,12 +236,11 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Decision:
     if "record" in found:
         target = found["record"]["redirect"]
         return None, "it is a redirect; explain its target to see what became of it" if target else "it was kept"
-    kept_out = _never(found["url"])
     if found["state"] == NEVER_SEEN:
-        kept_out = kept_out or _not_followed(store, settings, found["url"])
+        kept_out = _not_followed(store, settings, found["url"])
     else:
-        kept_out = kept_out or _left_out(settings, found["url"], found["waiting"]["depth"])
-    kept_out = kept_out or _not_now(store, settings, found)
+        kept_out = _left_out(settings, found["url"], found["waiting"]["depth"])
+    kept_out = kept_out or _never(store, found["url"]) or _not_now(store, settings, found)
     if kept_out:
         return kept_out
     if found["state"] == WAITING:
@@ -249,15 +248,15 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Decision:
     return None, f"nothing excludes it, but no page links to it; `crawler add {store.root} URL` adds it"
 
 
-def _never(url: str) -> Decision | None:
+def _never(store: Store, url: str) -> Decision | None:
     """Return the rule by which a URL is never requested, wherever it comes from.
 
-    What the operators of the machines allowed is not in the store, so it is said as a condition.
+    What the operators of the machines allowed is not in the store, so it is said as a condition, unless pages show it.
     """
     port = _port(url)
     if port in addresses.BAD_PORTS:
         return "bad-port", f"port {port} is {look_up('bad-port').meaning}, unless --connect-to leads elsewhere"
-    if addresses.names_private(urls.host(url)):
+    if addresses.names_private(urls.host(url)) and not any(store.files.each_name(f"links/{urls.host(url)}")):
         return "private-address", "the host is on a private network: requested only by machines that were told to"
     return None
 

@@ -61,6 +61,7 @@ _SECOND_LEVEL = frozenset(
     | {"nhs", "nic", "nom", "or", "org", "plc", "sch", "web"}
 )
 _NETLOC = re.compile(rf"(?:((?!-){_LABEL}(?:\.{_LABEL})*)\.?|(\[[0-9a-f:]+\]))(:[1-9][0-9]{{0,4}})?")
+_SCHEME = re.compile(r"\s*[a-z][a-z0-9+.-]*:(?!\d{1,5}(?:[/?#]|\Z))", re.IGNORECASE)
 
 
 def normalize(url: str, base: str | None = None, tracking: Collection[str] = _TRACKING) -> str | None:
@@ -158,14 +159,21 @@ def why_not(url: str) -> str:
     """Return a sentence on why a URL cannot be normalized; it quotes nothing of the URL but its scheme."""
     if len(url) > MAX_INPUT:
         return f"it is longer than {MAX_INPUT:,} characters"
+    if lacks_scheme(url):
+        return "it has no scheme, such as https://"
     scheme, _, rest = _standard(url, None).partition(":")
     if not scheme:
-        return "its host or port is not valid" if "://" in url else "it has no scheme, such as https://"
+        return "its host or port is not valid"
     if scheme not in ("http", "https"):
         return f"its scheme is {scheme}; only http and https are supported"
     if _folder(rest[2:].partition("/")[0].rpartition("@")[2][: MAX_NETLOC + 2]) is None:
         return "its host is not a valid name or address"
     return f"it is longer than {MAX_URL:,} characters"
+
+
+def lacks_scheme(url: str) -> bool:
+    """Tell whether a URL has no scheme; `example.org:8000` is a host with its port."""
+    return _SCHEME.match(url) is None
 
 
 def without_session(url: str) -> str:

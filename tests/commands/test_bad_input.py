@@ -43,6 +43,9 @@ def store(crawled: Path, tmp_path: Path) -> Path:
     ("seed", "hint"),
     [
         ("example.org", "not a valid URL (no scheme); did you mean https://example.org/?"),
+        ("example.org:8000/x", "not a valid URL (no scheme); did you mean https://example.org:8000/x?"),
+        ("mailto:a@b", "is not a valid URL: its scheme is mailto; only http and https are supported\n"),
+        ("javascript:void(0)", "is not a valid URL: its scheme is javascript; only http and https are supported\n"),
         ("ftp://example.org/", "its scheme is ftp; only http and https"),
         ("http://", "its host or port is not valid"),
         ("http://../", "its host is not a valid name"),

@@ -73,6 +73,7 @@ def edit(root: Path, **settings: object) -> None:
 
 
 def put_batch(root: Path, shard: int, *lines: str, name: str = "x-1.1") -> None:
+    (root / folder(shard)).mkdir(exist_ok=True)
     (root / folder(shard) / name).write_bytes("".join(lines).encode())
 
 
@@ -164,6 +165,7 @@ def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
     ("url", "words"),
     [
         ("ftp://me:secret@a.example/", "its scheme is ftp"),
+        ("mailto:me:secret@a.example", "not a valid URL: its scheme is mailto; only http and https are supported\n"),
         ("a.example/new", "no scheme"),
         ("http://me:secret@..", "its host"),
         (f"{A}/" + "x" * 2000, "longer than 2,000"),
@@ -222,6 +224,32 @@ def test_the_delay_is_the_hosts_own_or_what_robots_txt_asks_for(root: Path) -> N
     text = crawler("explain", str(root), f"{A}/x")
     assert "allowed for folder-crawler, crawl-delay 0.02 s; read 20" in text
     assert "not read yet" in crawler("explain", str(root), "http://b.example/")
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "rule"),
+    [
+        ({}, "/calendar/2999/01", "calendar"),
+        ({}, "/film.mp4", "extension"),
+        ({"exclude": ["/x$"]}, "/x", "exclude"),
+        ({"scope": "page"}, "/x", "scope"),
+        ({}, "/x", "private-address"),
+    ],
+)
+def test_what_excludes_a_url_comes_before_its_private_network(
+    root: Path, settings: dict[str, object], path: str, rule: str
+) -> None:
+    edit(root, **settings)
+    assert explain(Store(root), f"http://127.0.0.1:8000{path}")["rule"] == rule
+
+
+def test_a_private_host_that_has_pages_was_allowed(root: Path) -> None:
+    page = "http://127.0.0.1:8000/"
+    put_batch(root, shard_of_url(page, SHARDS), f"1\t0\t0\t{page}w\n")
+    assert explain(Store(root), f"{page}w")["rule"] == "private-address"
+    StoreWriter(root).put_record(page, json.dumps({"url": page, "status": 200, "links": []}).encode())
+    assert explain(Store(root), f"{page}w")["rule"] is None
+    assert explain(Store(root), f"{page}x")["rule"] is None
 
 
 # ---- waiting

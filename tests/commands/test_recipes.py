@@ -269,4 +269,4 @@ def test_a_news_site_is_kept_up_with_as_the_manual_says(tmp_path: Path) -> None:
             machine.wait()
     assert web.of("/1") == [200], "an article once a week"
     feed = crawler("changes", root, "--since", "7d", "--feed", "atom")
-    assert "new: http://news.example/2" in feed and "changed: http://news.example/latest/" in feed
+    assert "new: Two<" in feed and "changed: http://news.example/latest/" in feed

@@ -315,6 +315,7 @@ def test_no_url_takes_longer_than_its_length_deserves(piece: str) -> None:
         ("ftp://me:secret@a.example/", "its scheme is ftp"),
         ("mailto:me@a.example", "its scheme is mailto"),
         ("a.example/page", "no scheme"),
+        ("a.example:8000/page", "no scheme"),
         ("http://me:secret@a.example:99999/", "its host or port is not valid"),
         ("", "no scheme"),
         ("http://me:secret@../", "its host is not a valid name"),
