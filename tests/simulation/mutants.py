@@ -82,7 +82,7 @@ MUTANTS = (
         "2",
         (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
         "local",
-        20,
+        80,
         ("power_cut_after_drop",),
     ),
     Mutant(
