@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ from crawler.web import addresses, urls
 from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
+MANY_WORKERS = 8  # for each core
 LIMIT_REACHED = "the time or page limit was reached with work left"
 SCOPES = {  # what `run` says about each
     "page": "no links are followed",
@@ -163,10 +165,8 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
             log.warning("%s", said)
         if not options.quiet:
             say(_scope_line(options.store, settings.scope))
-        if not config.has_contact(settings):
-            log.warning("warning: the User-Agent has no contact URL or e-mail address; %s", CONTACT)
-        if not settings.robots:
-            log.warning("warning: robots.txt is not obeyed in this crawl (robots: false)")
+        for said in _warnings(settings, options.workers, len(os.sched_getaffinity(0))):
+            log.warning("warning: %s", said)
         code, counts, is_later = _work(plan, settings, options.store)
     finally:
         control.withdraw(Files(root), plan.id)
@@ -178,6 +178,16 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
     if not options.quiet:
         say(said)
     return Result(code, said, elapsed, Store(root), **counts)
+
+
+def _warnings(settings: config.Settings, workers: int, cores: int) -> Iterator[str]:
+    """Yield what the operator may not have meant."""
+    if not config.has_contact(settings):
+        yield f"the User-Agent has no contact URL or e-mail address; {CONTACT}"
+    if not settings.robots:
+        yield "robots.txt is not obeyed in this crawl (robots: false)"
+    if workers > MANY_WORKERS * cores:
+        yield f"{workers:,} workers on {many(cores, 'core')}: one for each core is enough, and each takes long to start"
 
 
 def _retry_private(root: Path, settings: config.Settings, trust: Trust, given: Sequence[str]) -> Iterator[str]:

@@ -12,6 +12,8 @@ import pytest
 from lab.world import COMMAND, Links, crawler, world
 
 from crawler.commands import main
+from crawler.commands import run as run_module
+from crawler.settings.settings import Settings
 
 USAGE, STORE = 2, 5
 
@@ -360,3 +362,9 @@ def test_certificates_that_cannot_be_read_are_a_mistake_and_no_failure_of_each_u
         said = crawler("run", str(tmp_path / "store"), "https://a.example/", "-s", f"fetcher={fetcher}", code=2)
         assert said.startswith(f"crawler: SSL_CERT_FILE: {named} cannot be used (") and said.count("\n") == 1, said
         assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(("workers", "is_told"), [(2, False), (16, False), (17, True), (1000, True)])
+def test_far_more_workers_than_cores_are_warned_of(workers: int, is_told: bool) -> None:
+    settings = Settings(user_agent="mybot/1 (+https://example.org/bot)")
+    assert any("workers on 2 cores" in said for said in run_module._warnings(settings, workers, 2)) == is_told
