@@ -341,6 +341,8 @@ def pair(given: str, where: str = "--set") -> tuple[str, Any]:
     name, equals, value = given.partition("=")
     if not equals:
         raise UsageError(f"{where} {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
+    if not value.strip():  # YAML would read null: no limit, which nobody may have meant
+        raise UsageError(f"{where} {name.strip()}=: no value was given; write KEY=VALUE, such as delay=2s")
     if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
         return name.strip(), value
     from crawler.web import safe_yaml

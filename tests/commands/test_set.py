@@ -69,6 +69,8 @@ def test_what_a_person_wrote_into_crawl_yaml_stays() -> None:
         (["tracking=[x]"], "cannot change once the store is made, because the names of all stored pages"),
         (["priorities={a: 11}"], "must be a whole number from 0 to 10"),
         (["priorities=[a]"], "must be a mapping such as {/news/: 9}"),
+        (["delay="], "crawler set delay=: no value was given; write KEY=VALUE"),
+        (["depth= "], "crawler set depth=: no value was given; write KEY=VALUE"),
         (["follow_match=(?P<x>a)(?P=x)"], "back reference"),
         ([], "the following arguments are required: KEY=VALUE"),
         (["proxy=http://me:secret@x"], "proxy is not kept in the store"),
