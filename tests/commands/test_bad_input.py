@@ -283,6 +283,8 @@ def test_an_unknown_command_is_a_question_of_usage() -> None:
 
 def test_an_argument_that_a_command_does_not_take_is_named(tmp_path: Path) -> None:
     assert "unexpected argument 'more'" in complaint("status", str(tmp_path), "more", code=USAGE)
+    said = complaint("serve", str(tmp_path), "8200", code=USAGE)
+    assert "unexpected argument '8200'; did you mean --port 8200?" in said
 
 
 def test_settings_may_come_from_a_file_and_flags_count_more(tmp_path: Path) -> None:
