@@ -299,6 +299,14 @@ def check_one(name: str, value: Any, where: str) -> Any:
         raise UsageError(f"{where}: {name}{said}: {error}") from None  # the error may hold the value
 
 
+def is_duration(name: str) -> bool:
+    """Tell whether a setting that is a number is one of seconds."""
+    try:
+        return bool(CHECKS[name]("1m") == 60)
+    except ValueError:
+        return False
+
+
 def parse(data: str, where: str) -> dict[str, Any]:
     """Return the checked settings of a YAML text."""
     from crawler.web import safe_yaml  # here, as below: workers load this module too, but read no YAML
