@@ -154,9 +154,10 @@ def read(args: Sequence[str]) -> argparse.Namespace:
 
 def _unknown(item: str, command: argparse.ArgumentParser) -> str:
     more = f"`{command.prog} --help` lists what it takes"
-    if not item.startswith("-"):
-        return f"unexpected argument {item!r}; {more}"
     known = [flag for flag in command._option_string_actions if flag.startswith("--")]
+    if not item.startswith("-"):
+        is_port = item.isdecimal() and "--port" in known
+        return f"unexpected argument {item!r}; {f'did you mean --port {item}?' if is_port else more}"
     return f"unknown option {item}; {did_you_mean(item, known, more, quoted=False)}"
 
 

@@ -17,7 +17,17 @@ from typing import Any
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import SETTINGS_BYTES
 from crawler.errors import StoreError, UsageError
-from crawler.settings.settings import FIXED, LIVE, Settings, check_together, differing, render, show_safely
+from crawler.settings.settings import (
+    FIXED,
+    LIVE,
+    Settings,
+    check_together,
+    differing,
+    is_duration,
+    render,
+    show_safely,
+)
+from crawler.settings.values import show_duration
 from crawler.store.kept import parse_stored
 from crawler.store.mount import Files
 
@@ -127,5 +137,6 @@ def _ignored(settings: Settings, found: Settings) -> str:
 
 def shown(name: str, settings: Settings) -> str:
     """Return a setting's value for a message: without passwords, and not too long."""
-    text = show_safely(getattr(settings, name))
+    value = getattr(settings, name)
+    text = show_duration(value) if isinstance(value, float) and is_duration(name) else show_safely(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

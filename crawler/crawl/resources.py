@@ -22,17 +22,29 @@ def shortage(files: Files, settings: Settings, times: float = 1.0) -> str:
     """Return what the store has less of than `min_free` or `min_inodes` says; empty if there is enough."""
     free, inodes = files.free()
     if free < settings.min_free * times:
-        left, name = f"{free / (1 << 20):,.1f}M", "min_free"
-        needed = f"{settings.min_free * RESUME_FACTOR / (1 << 20):,.1f}M"
-    elif inodes < settings.min_inodes * times:
-        left, name = f"{inodes:,} inodes", "min_inodes"
-        needed = f"{settings.min_inodes * RESUME_FACTOR:,.0f}"
-    else:
-        return ""
-    return (
-        f"only {left} free in {files.root} ({name} is {show(getattr(settings, name))}); waiting for space: resumes at "
-        f"{needed} (to resume with less, lower {name} in crawl.yaml)"
-    )
+        return _told(files, settings, "min_free", f"{_megabytes(free)} free")
+    if inodes < settings.min_inodes * times:
+        return _told(files, settings, "min_inodes", f"{inodes:,} inodes free")
+    return ""
+
+
+def _told(files: Files, settings: Settings, name: str, left: str) -> str:
+    """Return what is short, when the crawl resumes, and what to do; on a disk that is too small it never can."""
+    least, (size, inodes) = getattr(settings, name), files.capacity()
+    needed = least * RESUME_FACTOR
+    in_all, at = (size, _megabytes(needed)) if name == "min_free" else (inodes, f"{needed:,.0f}")
+    start = f"only {left} in {files.root} ({name} is {show(least)}); waiting for space"
+    if in_all < needed:
+        total = _megabytes(in_all) if name == "min_free" else f"{in_all:,} inodes"
+        return (
+            f"{start}, but the whole disk has {total}, and never the {at} that are needed to resume: "
+            f"lower {name} in crawl.yaml, or use a larger disk"
+        )
+    return f"{start}: resumes at {at} (to resume with less, lower {name} in crawl.yaml)"
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / (1 << 20):,.1f}M"
 
 
 def files_for(concurrency: int) -> int:

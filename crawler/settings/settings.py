@@ -299,6 +299,14 @@ def check_one(name: str, value: Any, where: str) -> Any:
         raise UsageError(f"{where}: {name}{said}: {error}") from None  # the error may hold the value
 
 
+def is_duration(name: str) -> bool:
+    """Tell whether a setting that is a number is one of seconds."""
+    try:
+        return bool(CHECKS[name]("1m") == 60)
+    except ValueError:
+        return False
+
+
 def parse(data: str, where: str) -> dict[str, Any]:
     """Return the checked settings of a YAML text."""
     from crawler.web import safe_yaml  # here, as below: workers load this module too, but read no YAML
@@ -341,6 +349,8 @@ def pair(given: str, where: str = "--set") -> tuple[str, Any]:
     name, equals, value = given.partition("=")
     if not equals:
         raise UsageError(f"{where} {given.split()[0] if given.split() else ''}: write KEY=VALUE, such as delay=2s")
+    if not value.strip():  # YAML would read null: no limit, which nobody may have meant
+        raise UsageError(f"{where} {name.strip()}=: no value was given; write KEY=VALUE, such as delay=2s")
     if value.lstrip().startswith("#"):  # YAML would read a comment, but a selector such as #content is meant
         return name.strip(), value
     from crawler.web import safe_yaml

@@ -22,6 +22,12 @@ def duration(value: Any) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
+def show_duration(seconds: float) -> str:
+    """Return seconds as a person would write them: 90, 5m, 2h, 1d."""
+    unit = next((unit for unit in "dhm" if seconds and seconds % SECONDS[unit] == 0), "")
+    return f"{seconds / SECONDS[unit]:g}{unit}"
+
+
 def size(value: Any) -> int:
     """Bytes: 4096, "512K", "10M", "1G"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", str(value).strip().upper())

@@ -190,11 +190,16 @@ class ReadFiles:
         with self._translated(""):
             return self._count_free()
 
+    def capacity(self) -> tuple[int, int]:
+        """Return how many bytes and inodes the file system has in all; UNCOUNTED where it does not count them."""
+        with self._translated(""):
+            seen = os.statvfs(self.root)
+        return seen.f_blocks * seen.f_frsize or UNCOUNTED, seen.f_files if _counts_inodes(seen) else UNCOUNTED
+
     def _count_free(self) -> tuple[int, int]:
         seen = os.statvfs(self.root)
         free = seen.f_bavail * seen.f_frsize if seen.f_blocks else UNCOUNTED
-        # CephFS says -1: no limit.
-        return free, seen.f_favail if seen.f_files and seen.f_favail >= 0 else UNCOUNTED
+        return free, seen.f_favail if _counts_inodes(seen) else UNCOUNTED
 
     @contextmanager
     def _translated(self, name: str, how: Callable[[OSError, str], StoreError] | None = None) -> Iterator[None]:
@@ -244,3 +249,8 @@ def _shape(entry: os.DirEntry[str]) -> str:
     if entry.is_dir(follow_symlinks=False):
         return FOLDER
     return FILE if entry.is_file(follow_symlinks=False) else OTHER
+
+
+def _counts_inodes(seen: os.statvfs_result) -> bool:
+    """Tell whether a file system counts its inodes; CephFS says that -1 are free: no limit."""
+    return seen.f_files > 0 and seen.f_favail >= 0

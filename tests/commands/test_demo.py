@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
+import subprocess
 from pathlib import Path
 
-from lab.world import crawler
+from lab.world import COMMAND, crawler, end, wait_for_line
 
 from crawler.commands.demo.demo import _prove, _was_in_flight
 from crawler.commands.demo.expected import place
@@ -28,6 +31,21 @@ def test_one_of_two_machines_is_killed_the_other_takes_over_and_every_page_is_th
     assert _prove(web.expected(), store, log, Killed(frozenset(), frozenset())) == OVER
     next(store.glob("links/*/*")).unlink()
     assert _prove(web.expected(), store, log, Killed(frozenset(), frozenset())) == BUG, "a page is missing"
+
+
+def test_a_served_web_is_crawled_by_the_command_that_is_printed(tmp_path: Path) -> None:
+    command = [*COMMAND, "demo", "--serve", "0", "--hosts", "5", "--pages", "20"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        pages = wait_for_line(server, "serving ").split()[1]
+        words = shlex.split(wait_for_line(server, "crawler run STORE "))[1:]
+        words[words.index("STORE")] = str(tmp_path / "store")
+        crawler(*words, "-j", "1", "-s", "retry_delay=0.2s")
+        status = crawler("status", str(tmp_path / "store"))
+        assert status.split()[:2] == ["pages", pages]
+    finally:
+        server.send_signal(signal.SIGINT)
+        end(server)
 
 
 def test_only_what_was_in_flight_at_the_kill_may_be_requested_twice() -> None:

@@ -139,7 +139,7 @@ def test_one_that_waits_in_vain_says_so(tmp_path: Path) -> None:
     process = start(tmp_path, "--wait", "1s")
     printed, said = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert "run the same command on another machine within 1 seconds" in said
+    assert "run the same command on another machine within 1 second to test" in said
     assert "no other machine joined" in said
     assert [json.loads(line)["promise"] for line in printed.splitlines()] == ALONE
 

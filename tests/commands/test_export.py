@@ -639,22 +639,26 @@ def test_a_host_is_found_in_any_spelling_and_one_that_is_not_there_is_said(crawl
 
 
 @pytest.mark.parametrize(
-    ("module", "out", "extra"),
+    ("module", "out", "extra", "words"),
     [
-        ("backports.zstd", "pages.jsonl.zst", "zst"),
-        ("pyarrow", "pages.parquet", "parquet"),
-        ("warcio", "pages.warc.gz", "warc"),
-        ("sqlalchemy", "sqlite:///pages.db", "sql"),
-        ("pymysql", "mysql+pymysql://me@127.0.0.1/x", "sql"),
+        ("backports", "pages.jsonl.zst", "zst", ".jsonl.zst files need the extra zst,"),
+        ("backports.zstd", "pages.jsonl.zst", "zst", ".jsonl.zst files need the extra zst,"),
+        ("pyarrow", "pages.parquet", "parquet", ".parquet files need the extra parquet,"),
+        ("warcio", "pages.warc.gz", "warc", ".warc.gz files need the extra warc,"),
+        ("sqlalchemy", "sqlite:///pages.db", "sql", "databases by address need the extra sql,"),
+        ("pymysql", "mysql+pymysql://me@127.0.0.1/x", "sql", "needs the module pymysql,"),
     ],
 )
-def test_what_is_not_installed_is_named(crawled_once: Path, tmp_path: Path, module: str, out: str, extra: str) -> None:
+def test_what_is_not_installed_is_named(
+    crawled_once: Path, tmp_path: Path, module: str, out: str, extra: str, words: str
+) -> None:
     without = f"import sys; sys.modules[{module!r}] = sys.modules['compression.zstd'] = None"
     code = f"{without}; from crawler.commands import main; main.main()"
     where = out if "://" in out else str(tmp_path / out)
     command = [sys.executable, "-c", code, "export", str(crawled_once), where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert done.returncode == USAGE
+    assert words in done.stderr
     assert f"pip install 'folder-crawler[{extra}]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

@@ -45,6 +45,21 @@ def test_settings_are_changed_in_crawl_yaml_and_in_its_kept_copy(root: Path) -> 
     assert (root / "errs/.crawl.yaml").read_text() == render(settings)
 
 
+def test_durations_are_shown_as_people_write_them(root: Path) -> None:
+    said = crawler("set", str(root), "retry_delay=1h", "history_age=14d", "time_limit=90m", "timeout=90s", "recrawl=7d")
+    assert [line.partition(";")[0].partition(" -> ")[2] for line in said.splitlines()] == [
+        "1h",
+        "14d",
+        "90m",
+        "90",
+        "7d",
+    ]
+    assert Store(root).settings().retry_delay == 3600.0
+    said = crawler("set", str(root), "retry_delay=1h", "max_per_address=60", "max_share=100%")
+    assert "retry_delay is 1h already" in said
+    assert "-> 60;" in said, "not a duration"
+
+
 def test_what_a_person_wrote_into_crawl_yaml_stays() -> None:
     before = Settings()
     old = render(before).replace("delay: 1.0\n", "# slow, because Ann asked\ndelay: 1.0\n")
@@ -69,6 +84,8 @@ def test_what_a_person_wrote_into_crawl_yaml_stays() -> None:
         (["tracking=[x]"], "cannot change once the store is made, because the names of all stored pages"),
         (["priorities={a: 11}"], "must be a whole number from 0 to 10"),
         (["priorities=[a]"], "must be a mapping such as {/news/: 9}"),
+        (["delay="], "crawler set delay=: no value was given; write KEY=VALUE"),
+        (["depth= "], "crawler set depth=: no value was given; write KEY=VALUE"),
         (["follow_match=(?P<x>a)(?P=x)"], "back reference"),
         ([], "the following arguments are required: KEY=VALUE"),
         (["proxy=http://me:secret@x"], "proxy is not kept in the store"),

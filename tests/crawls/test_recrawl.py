@@ -143,7 +143,7 @@ def test_a_store_from_before_gets_the_setting_and_is_not_fetched_all_at_once(web
     crawl(web, root, f"{SITE}/", code=OVER)
     as_before(root)
     said = crawler("set", str(root), "recrawl=10d")
-    assert "recrawl null -> 864000; it counts from the next run on; that run then plans" in said
+    assert "recrawl null -> 10d; it counts from the next run on; that run then plans" in said
     web.asked.clear()
     crawl(web, root)
     assert web.asked == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -44,7 +45,7 @@ def commands(add: Add) -> None:
     help = "processes of each of the two machines (default 2)"
     parser.add_argument("-j", "--workers", type=WHOLE, default=2, metavar="N", help=help)
     parser.add_argument(
-        "--serve", metavar="[ADDR:]PORT", help="only serve the web until Ctrl-C; crawl it with --connect-to"
+        "--serve", metavar="[ADDR:]PORT", help="only serve the web until Ctrl-C; prints the command that crawls it"
     )
 
 
@@ -67,16 +68,21 @@ def _serve(web: DemoWeb, where: str) -> int:
         raise UsageError(f"--serve {where}: use PORT or ADDR:PORT, such as 8000")
     try:
         with serve(web, (address or "127.0.0.1", int(port))) as server:
-            print(
-                f"serving {len(web.expected().pages)} pages on port {server.port}; start at {web.seeds()[0]}",
-                flush=True,
-            )
+            print(f"serving {len(web.expected().pages)} pages on port {server.port}; crawl them with:", flush=True)
+            to = address if address not in ("", "0.0.0.0") else "127.0.0.1"
+            print(shlex.join(["crawler", *_command(web, Path("STORE"), f"::{to}:{server.port}")]), flush=True)
             while True:
                 time.sleep(3600)
     except OSError as error:
         raise UsageError(f"--serve {where}: {error.strerror}; choose another port") from error
     except KeyboardInterrupt:
         return errors.OVER
+
+
+def _command(web: DemoWeb, store: Path, connect_to: str) -> list[str]:
+    """Return the arguments with which the web is crawled; all its hosts are at one address, so none has a limit."""
+    command = ["run", str(store), *web.seeds(), "--scope", "any", "-w", "0.02", "-s", "max_per_address=null"]
+    return [*command, "--connect-to", connect_to]
 
 
 def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
@@ -93,11 +99,10 @@ def _crawl(web: DemoWeb, store: Path, workers: int) -> int:
             "machines crawl it into one folder;\nhalf-way one of them is killed, and the other takes over. "
             "Then the folder is compared with the web, page by page."
         )
-        command = ["run", str(store), *web.seeds(), "--scope", "any", "-j", str(workers), "-t", "32", "-w", "0.02"]
         settings = {"retry_delay": "1s", "retries": 2, "heartbeat": HEARTBEAT, "dead_after": DEAD_AFTER}
-        settings["max_per_address"] = "null"  # all hosts of this web are at one address
+        command = _command(web, store, f"::127.0.0.1:{server.port}")
+        command += ["-j", str(workers), "-t", "32", "--user-agent", AGENT]
         command += [item for name, value in settings.items() for item in ("-s", f"{name}={value}")]
-        command += ["--connect-to", f"::127.0.0.1:{server.port}", "--user-agent", AGENT]
         code, killed = crawl(Show(store, len(expected)), command, workers)
     if code != errors.OVER:
         say(f"machine 2 has not finished; see {store}.machine-2.log")

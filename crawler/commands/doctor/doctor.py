@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import select
 import signal
@@ -29,7 +30,7 @@ from crawler.commands.doctor.pairing import BUSY, Pairing
 from crawler.errors import CrawlerError, DiskFull, StoreError
 from crawler.store.mount import Files
 from crawler.store.reading import FOLDER
-from crawler.terminal import say
+from crawler.terminal import many, say
 
 HANG_TIMEOUT = 45  # seconds without a heartbeat of the tests
 TESTS_TIMEOUT = 600  # seconds for all tests, besides --wait
@@ -204,7 +205,8 @@ def _alone(pairing: Pairing, mount: Mount) -> dict[str, Iterator[Finding]]:
 
 def _with_another(pairing: Pairing, mount: Mount, wait: float, send: Send) -> Iterator[Finding]:
     if not pairing.look():
-        send(say=f"run the same command on another machine within {wait:.0f} seconds to test between the two")
+        time_left = many(math.ceil(wait), "second")
+        send(say=f"run the same command on another machine within {time_left} to test between the two")
     pair = pairing.meet(wait)
     if pair:
         send(say="another machine is here: testing between the two")

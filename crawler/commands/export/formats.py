@@ -14,6 +14,12 @@ from typing import Any, Literal
 from crawler.errors import UsageError
 
 PACKAGE = "folder-crawler"
+EXTRAS = {  # and what needs each
+    "zst": ".jsonl.zst files",
+    "parquet": ".parquet files",
+    "warc": ".warc.gz files",
+    "sql": "databases by address",
+}
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # unescaped for grep; json.dumps would make an encoder per row
 ROW_GROUP_SIZE = 32 << 20  # bytes in memory of a row group of Parquet: small groups are slow to read
 
@@ -49,12 +55,12 @@ class Format:
 
 
 def needed(module: str, extra: str) -> Any:
-    """Return an optional module, or raise an error that says how to install it."""
+    """Return a module of an extra, or raise an error that says how to install the extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"the module {error.name or module} is not installed; pip install '{PACKAGE}[{extra}]' "
+            f"{EXTRAS[extra]} need the extra {extra}, which is not installed; pip install '{PACKAGE}[{extra}]' "
             f"(crawler.pyz has it if it is built with EXTRAS={extra})"
         ) from error
 

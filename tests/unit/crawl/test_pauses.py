@@ -16,11 +16,14 @@ MEGA = 1 << 20
 
 
 class Disk(Files):
-    """A store on a disk with so much free."""
+    """A store on a disk with so much free, of so much in all."""
 
-    def __init__(self, free: int, inodes: int) -> None:
+    def __init__(self, free: int, inodes: int, size: int = 1000 * MEGA, inodes_in_all: int = 10_000) -> None:
         super().__init__("/mnt/store")
-        self.seen = free, inodes
+        self.seen, self.in_all = (free, inodes), (size, inodes_in_all)
+
+    def capacity(self) -> tuple[int, int]:
+        return self.in_all
 
     def free(self) -> tuple[int, int]:
         return self.seen
@@ -37,6 +40,19 @@ class Disk(Files):
 def test_a_shortage_names_what_is_left_the_setting_and_what_to_do(free: int, inodes: int, words: list[str]) -> None:
     said = shortage(Disk(free, inodes), SETTINGS)
     assert [word for word in [*words, "waiting for space", "crawl.yaml"] if word not in said] == []
+
+
+@pytest.mark.parametrize(
+    ("disk", "words"),
+    [
+        (Disk(2 * MEGA, 9999, 3 * MEGA), "disk has 3.0M, and never the 80.0M that are needed to resume: lower min"),
+        (Disk(999 * MEGA, 5, inodes_in_all=300), "disk has 300 inodes, and never the 2,500 that are needed to resume"),
+    ],
+)
+def test_a_disk_that_is_too_small_is_not_said_to_resume(disk: Disk, words: str) -> None:
+    said = shortage(disk, SETTINGS)
+    assert words in said and "crawl.yaml" in said
+    assert "resumes" not in said
 
 
 @pytest.mark.parametrize(("free", "inodes"), [(70 * MEGA, 9999), (999 * MEGA, 2100)])

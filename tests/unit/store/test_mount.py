@@ -539,6 +539,7 @@ def test_what_is_no_file_in_place_of_one_is_named_and_not_waited_for(tmp_path: P
 def test_room_is_found_by_writing_and_nothing_is_left_of_that(small_disk: Path) -> None:
     store = files(small_disk)
     assert not store.has_room(), "64 KB are too few"
+    assert store.capacity() == (64 << 10, 20)
     assert os.listdir(small_disk) == []
     subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
     assert store.has_room()
@@ -558,6 +559,7 @@ def test_a_file_system_that_does_not_count_has_room(
 ) -> None:
     monkeypatch.setattr(files_module.os, "statvfs", lambda _: os.statvfs_result(told))
     assert min(files(tmp_path).free()) > 1 << 60
+    assert min(files(tmp_path).capacity()) >= 1 << 60
 
 
 @pytest.fixture
