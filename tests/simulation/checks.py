@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from crawler.frontier.batches import from_lines
@@ -70,7 +71,7 @@ class Checks:
             self._late |= {rest} if node.requested <= since else set()
 
     def _shard(self, host: str) -> str:
-        return shard_name(shard_of_host(host, self._shards, "domain"))
+        return shard_of(host, self._shards)
 
     def _batch(self, what: str, path: str, node: Node) -> None:
         for url in _urls(node.data):
@@ -84,7 +85,7 @@ class Checks:
     def _is_lost(self, url: str) -> bool:
         """Whether a URL that a record or a seed has brought is neither done nor waiting."""
         parent = self._tree.parent.get(url)
-        known = url in self.seeds or (parent is not None and self._disk.find(path_of("links", parent)) is not None)
+        known = url in self.seeds or (parent is not None and self._disk.find(places_of(parent)[0]) is not None)
         return known and url in self._tree.links and not self.is_done(url) and not self._waiting[url]
 
     def _record(self, path: str, node: Node) -> None:
@@ -125,7 +126,7 @@ class Checks:
 
     def is_done(self, url: str) -> bool:
         """Whether a URL has a record or a failure record."""
-        return any(self._disk.find(path_of(folder, url)) is not None for folder in ("links", "errs"))
+        return any(self._disk.find(place) is not None for place in places_of(url))
 
     # ---- now and then
 
@@ -224,6 +225,19 @@ class Checks:
         return found
 
 
-def _urls(data: bytes) -> list[str]:
+@lru_cache(1000)
+def _urls(data: bytes) -> tuple[str, ...]:
     """The pages that wait in a batch: also those that an operator wants to have retried, before they are queued."""
-    return [task.subject for task in from_lines(data) if task.kind in (PAGE, RETRY)]
+    return tuple(task.subject for task in from_lines(data) if task.kind in (PAGE, RETRY))
+
+
+@lru_cache(1000)
+def shard_of(host: str, shards: int) -> str:
+    """The name of the shard of a host."""
+    return shard_name(shard_of_host(host, shards, "domain"))
+
+
+@lru_cache(1000)
+def places_of(url: str) -> tuple[str, str]:
+    """Where the record of a URL is, or its failure record."""
+    return path_of("links", url), path_of("errs", url)

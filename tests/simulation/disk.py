@@ -72,6 +72,7 @@ class Disk:
         self.effects = Counter[str]()  # of failures, by what they took
         self._journal: list[list[Change]] = []  # since the last sync of their folder
         self._lost: list[list[Change]] = []  # that a sync which failed has dropped
+        self._paths: dict[Node, str | None] = {}  # of folders, until one comes or goes
         self.watch: Callable[[str, str, Node], object] = lambda what, path, node: None
 
     def node(self, mode: int) -> Node:
@@ -82,14 +83,17 @@ class Disk:
     def set(self, *changes: tuple[Node, str, Node | None]) -> None:
         """Change names, all of them at once."""
         made = [Change(folder, name, folder.entries.get(name), new) for folder, name, new in changes]
-        for change in made:
-            now = self._now()
-            change.folder.written = change.folder.changed = now
-            if change.new is None:
-                del change.folder.entries[change.name]
+        now = self._now()
+        for folder, name, new in changes:
+            folder.written = folder.changed = now
+            if new is None:
+                del folder.entries[name]
             else:
-                change.folder.entries[change.name] = change.new
-                change.new.parent, change.new.name, change.new.changed = change.folder, change.name, now
+                folder.entries[name] = new
+                new.parent, new.name, new.changed = folder, name, now
+        for change in made:
+            if (change.new or change.old).mode == FOLDER:  # type: ignore[union-attr]
+                self._paths.clear()
         if self._loses:
             self._journal.append(made)
         for change in made:
@@ -106,8 +110,15 @@ class Disk:
         if change.new is not None:
             self.watch("here", path, change.new)
 
-    def path(self, node: Node) -> str | None:
+    def path(self, folder: Node) -> str | None:
         """Return the path of a folder; None if it was removed."""
+        try:
+            return self._paths[folder]
+        except KeyError:
+            path = self._paths[folder] = self._path(folder)
+            return path
+
+    def _path(self, node: Node) -> str | None:
         parts: list[str] = []
         while node is not self.root:
             parent = node.parent
@@ -185,6 +196,7 @@ class Disk:
                 for change in reversed(changes):
                     change.undo()
         self._journal, self._lost = [], []
+        self._paths.clear()
         self._tear(self.root, random)
 
     def _tear(self, folder: Node, random: Random) -> None:

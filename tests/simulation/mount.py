@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import TypeVar
 
 from simulation.disk import Disk, Node, error
@@ -55,7 +56,7 @@ class Mount:
         self.folder = ""  # that is to be synced, if one is
         self.generation = 0  # of the server, as far as handles are concerned
         self._listings: dict[int, tuple[float, list[str]]] = {}
-        self._missing: dict[tuple[int, str], float] = {}
+        self._missing: dict[int, dict[str, float]] = {}  # inode of a folder -> name -> since when
 
     def call(self, what: str, act: Callable[[], Result], retransmitted: int = 0) -> Result:
         """Make one operation: it takes time, and may fail before it is done or after.
@@ -76,7 +77,9 @@ class Mount:
             if profile.away:
                 raise error(profile.away)
             world.pause(self.away_until - world.now + 0.001)
-        dice = world.random.random() if self.fault else 1.0
+        if not self.fault:
+            return act()
+        dice = world.random.random()
         if dice < self.fault / 2:
             world.note(f"fault before {what}")
             world.effects["fault before"] += 1
@@ -92,25 +95,25 @@ class Mount:
 
     def names(self, folder: Node) -> list[str]:
         """List a folder, perhaps as it was a while ago."""
-        known = self._listings.get(id(folder))
+        known = self._listings.get(folder.inode)
         if known and self.world.now - known[0] < self.profile.listing:
             return list(known[1])
         names = sorted(folder.entries)
         if self.profile.listing:
-            self._listings[id(folder)] = self.world.now, names
-        self.world.random.shuffle(names)
+            self._listings[folder.inode] = self.world.now, names
+        shuffle(self.world.random, names)
         return list(names)
 
     def look_up(self, folder: Node, name: str) -> Node:
         """Return what has a name, unless this machine believes that nothing has."""
-        if self._missing:
-            since = self._missing.get((id(folder), name))
+        if self._missing and (missing := self._missing.get(folder.inode)):
+            since = missing.get(name)
             if since is not None and self.world.now - since < self.profile.missing:
                 raise error(errno.ENOENT)
         node = folder.entries.get(name)
         if node is None:
             if self.profile.missing:
-                self._missing[id(folder), name] = self.world.now
+                self._missing.setdefault(folder.inode, {})[name] = self.world.now
             raise error(errno.ENOENT)
         return node
 
@@ -122,6 +125,16 @@ class Mount:
 
     def changed(self, folder: Node) -> None:
         """This machine has changed a folder: it drops what it has cached of it."""
-        self._listings.pop(id(folder), None)
-        if self._missing:
-            self._missing = {key: when for key, when in self._missing.items() if key[0] != id(folder)}
+        self._listings.pop(folder.inode, None)
+        self._missing.pop(folder.inode, None)
+
+
+def shuffle(random: Random, items: list[str]) -> None:
+    """`random.shuffle` in half the time: it draws the same numbers."""
+    get = random.getrandbits
+    for last in range(len(items) - 1, 0, -1):
+        bits = (last + 1).bit_length()
+        other = get(bits)
+        while other > last:
+            other = get(bits)
+        items[last], items[other] = items[other], items[last]

@@ -6,6 +6,7 @@ PYTHONPATH=tests python -m simulation.run --seeds 1000 [--from 0] [--jobs 2] [--
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections import Counter
@@ -78,7 +79,18 @@ class Result:
 
 
 def simulate(scenario: Scenario, keep: Callable[[str], object] = lambda line: None) -> Result:
-    """Run one scenario."""
+    """Run one scenario, without the garbage collector: it would walk a world that lives to the end again and again."""
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        return _simulate(scenario, keep)
+    finally:
+        gc.collect(0)  # what has been made since then
+        if is_on:
+            gc.enable()
+
+
+def _simulate(scenario: Scenario, keep: Callable[[str], object]) -> Result:
     world = World(scenario.seed)
     world.keep = keep
     profile = PROFILES[scenario.profile]

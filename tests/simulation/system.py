@@ -20,6 +20,7 @@ from simulation.mount import Mount
 from simulation.world import Killed, World
 
 ROOT = "/simulated/"
+CREATE, DIRECTORY = os.O_CREAT, os.O_DIRECTORY
 PLENTY = 1 << 40
 NUMBERS = count(1 << 30)  # of handles, each used once: what an ended simulation has left may be closed in a later one
 NAMES = {
@@ -84,13 +85,13 @@ class System:
         mount, folder = at.mount, at.node
         if path == ".":
             return self._new(mount, folder)
-        if flags & os.O_CREAT:
-            return self._call("create", mount, lambda: self._create(mount, folder, path), errno.EEXIST)
-        if flags & os.O_DIRECTORY:
+        if flags & DIRECTORY:  # as most are; nothing waits for them
             node = mount.look_up(folder, path)
             if node.mode != FOLDER:
                 raise error(errno.ENOTDIR)
             return self._new(mount, node)
+        if flags & CREATE:
+            return self._call("create", mount, lambda: self._create(mount, folder, path), errno.EEXIST)
         return self._call("open", mount, lambda: self._open(mount, folder, path))
 
     def _create(self, mount: Mount, folder: Node, name: str) -> int:
@@ -132,8 +133,9 @@ class System:
         if self._world.now < mount.away_until:
             self._call("walk", mount, lambda: None)
         node = self._disk.root
-        for part in path.split("/")[3:]:  # after /simulated/<machine>
-            node = mount.look_up(node, part)
+        if path.count("/") > 2:
+            for part in path.split("/")[3:]:  # after /simulated/<machine>
+                node = mount.look_up(node, part)
         return node
 
     # ---- files
@@ -231,7 +233,7 @@ class System:
 
     def _set(self, mount: Mount, what: str, *changes: tuple[Node, str, Node | None]) -> None:
         self._disk.set(*changes)
-        for folder, _, _ in changes:
+        for folder in {folder for folder, _, _ in changes} if len(changes) > 1 else (changes[0][0],):
             mount.changed(folder)
 
     def _here(self, folder: Node) -> None:

@@ -45,7 +45,8 @@ class World:
         self._digest = hashlib.sha256()
         self._queue: list[tuple[float, int, Process, Callable[[], object]]] = []
         self._numbers = count()
-        self._threads: set[greenlet] = set()
+        self._threads: list[Thread] = []
+        self._idle: list[Thread] = []
         self.processes: list[Process] = []  # kept, with all they hold, until the end
         self.steps = 0
         self.effects = Counter[str]()  # what the troubles have done: one that does nothing proves nothing
@@ -69,8 +70,13 @@ class World:
                 if when > limit:
                     heappush(queue, (when, next(self._numbers), process, act))
                     return False
-                self.now = max(self.now, when)
-                self._step(process, act)
+                if when > self.now:
+                    self.now = when
+                if self.current is not process:
+                    self.current = process
+                    asyncio._set_running_loop(process.loop)
+                self.steps += 1
+                act()
                 if self.failure:
                     raise self.failure
         finally:
@@ -82,14 +88,6 @@ class World:
         """Let everybody go on until this time."""
         self.run(_never, until)
         self.now = max(self.now, until)
-
-    def _step(self, process: Process, act: Callable[[], object]) -> None:
-        """Let a process do something now."""
-        self.steps += 1
-        if self.current is not process:
-            self.current = process
-            asyncio._set_running_loop(process.loop)
-        act()
 
     def note(self, what: str) -> None:
         """Log an event."""
@@ -111,42 +109,26 @@ class World:
     ) -> None:
         """Make a call that may block in a thread of a process; `done` gets its result or its error."""
 
-        def run() -> None:
-            try:
-                result = call()
-            except (Killed, GreenletExit):
-                return
-            except BaseException as error:  # noqa: BLE001 - for who waits for it
-                done(None, error)
-            else:
-                done(result, None)
-            finally:
-                self._threads.discard(me)
-
-        me = greenlet(run, parent=self.hub)
-        self._threads.add(me)
-        self.at(self.now, process, me.switch)
+        thread = self._idle.pop() if self._idle else Thread(self)
+        thread.call, thread.done = call, done
+        heappush(self._queue, (self.now, next(self._numbers), process, thread.switch))
 
     def pause(self, seconds: float) -> None:
         """Let others go on for so long; nothing to wait for outside of a thread."""
-        me, process = getcurrent(), self.current
+        me, process, queue = getcurrent(), self.current, self._queue
         if me is self.hub or process is None:
             return
         when = self.now + seconds
-        if self._is_next(process, when):  # most of the time: the way through the hub would lead back here
+        if (  # nothing would happen before: most of the time the way through the hub would lead back here
+            when <= self._limit
+            and not (queue and queue[0][0] <= when)
+            and not (process.is_dead or process.machine.frozen_until > when or self.failure or self._until())
+        ):
             self.steps += 1
             self.now = when
             return
-        self.at(when, process, me.switch)
+        heappush(queue, (when, next(self._numbers), process, me.switch))
         self.hub.switch()
-
-    def _is_next(self, process: Process, when: float) -> bool:
-        """Whether nothing would happen before a process goes on at this time."""
-        return (
-            when <= self._limit
-            and not (self._queue and self._queue[0][0] <= when)
-            and not (process.is_dead or process.machine.frozen_until > when or self.failure or self._until())
-        )
 
     def close(self) -> None:
         """End all threads and coroutines that are left."""
@@ -154,9 +136,45 @@ class World:
         for process in self.processes:
             process.is_dead = True
             process.loop.close_tasks()
-        for thread in list(self._threads):
-            with suppress(Killed):
-                thread.throw(Killed)
+        for thread in self._threads:
+            while not thread.dead:  # it may wait again for something, or for its next call
+                with suppress(Killed):
+                    thread.throw(Killed)
+        self._threads.clear()
+        self._idle.clear()
+
+
+class Thread(greenlet):
+    """A thread, used for one call after the other: to make one anew costs more than most calls."""
+
+    call: Callable[[], Any] | None
+    done: Callable[[Any, BaseException | None], object] | None
+
+    def __init__(self, world: World) -> None:
+        super().__init__(parent=world.hub)
+        self._world = world
+        world._threads.append(self)
+
+    def run(self) -> None:
+        """Make calls until one ends with its process."""
+        while self._make_call():
+            self._world._idle.append(self)
+            self._world.hub.switch()
+
+    def _make_call(self) -> bool:
+        """Make the call, and forget it; False if this process is gone."""
+        call, done = self.call, self.done
+        assert call is not None and done is not None
+        self.call = self.done = None
+        try:
+            result = call()
+        except (Killed, GreenletExit):
+            return False
+        except BaseException as error:  # noqa: BLE001 - for who waits for it
+            done(None, error)
+        else:
+            done(result, None)
+        return True
 
 
 class Machine:
@@ -245,13 +263,15 @@ class Loop(asyncio.AbstractEventLoop):
         return self._world.now
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        return self.call_at(self._world.now, callback, *args, context=context)
+        handle, world = Handle(callback, args, context), self._world
+        heappush(world._queue, (world.now, next(world._numbers), self._process, handle.run))
+        return handle
 
     call_soon_threadsafe = call_soon
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = Handle(callback, args, context)
-        self._world.at(when, self._process, handle.run)
+        handle, world = Handle(callback, args, context), self._world
+        heappush(world._queue, (when, next(world._numbers), self._process, handle.run))
         return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
