@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
+from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl import child
 from crawler.crawl.handler import Handler
@@ -27,7 +26,9 @@ from crawler.errors import CrawlerError, UsageError, did_you_mean
 from crawler.fetch.request import is_secret
 from crawler.fetch.trust import Trust, check_certificates
 from crawler.fleet import control
+from crawler.fleet.heartbeats import read_counters
 from crawler.fleet.local_lock import LocalLock
+from crawler.fleet.totals import sum_by_rule
 from crawler.frontier import rehydrate
 from crawler.frontier.task import Task
 from crawler.settings import settings as config
@@ -42,6 +43,7 @@ from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
 MANY_WORKERS = 8  # for each core
+PRIVATE = "private-address"  # the reason
 LIMIT_REACHED = "the time or page limit was reached with work left"
 SCOPES = {  # what `run` says about each
     "page": "no links are followed",
@@ -165,7 +167,7 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
             log.warning("%s", said)
         if not options.quiet:
             say(_scope_line(options.store, settings.scope))
-        for said in _warnings(settings, options.workers, len(os.sched_getaffinity(0))):
+        for said in _warnings(settings, options.workers, CORES):
             log.warning("warning: %s", said)
         code, counts, is_later = _work(plan, settings, options.store)
     finally:
@@ -196,10 +198,12 @@ def _retry_private(root: Path, settings: config.Settings, trust: Trust, given: S
     Only of hosts that are named here or were given as seeds: links from elsewhere into private networks stay excluded.
     """
     store = open_to_write(root)
+    if not sum_by_rule(read_counters(store.files), "reasons")[PRIVATE] > 0:  # there may be a million of other failures
+        return
     stored = (seed for _, seeds in store.seeds() for seed in seeds) if trust.allow_private else ()
     hosts = trust.private | {urls.host(Task.named(seed).url) for seed in (*given, *stored)}
     told = sorted(host for host in hosts if addresses.names_private(host) and not trust.excludes(host))
-    wanted = Wanted(frozenset({"private-address"}), tuple(told))
+    wanted = Wanted(frozenset({PRIVATE}), tuple(told))
     if any(wanted.has(failure) for host in told for failure in store.failures(host)):
         yield retry(store, settings, wanted)
 

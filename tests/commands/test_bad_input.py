@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -369,3 +370,13 @@ def test_certificates_that_cannot_be_read_are_a_mistake_and_no_failure_of_each_u
 def test_far_more_workers_than_cores_are_warned_of(workers: int, is_told: bool) -> None:
     settings = Settings(user_agent="mybot/1 (+https://example.org/bot)")
     assert any("workers on 2 cores" in said for said in run_module._warnings(settings, workers, 2)) == is_told
+
+
+def test_by_default_there_is_a_worker_for_each_core_that_the_process_may_use() -> None:
+    program = f"""
+import os
+os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})
+from crawler.commands.arguments import WORKERS
+print(WORKERS["default"])
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "1\n"

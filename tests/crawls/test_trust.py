@@ -7,12 +7,22 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from lab.hostile import Server, whole
 from lab.marks import later
 from lab.world import COMMAND, LONG, crawler
+
+from crawler.commands.run import _retry_private
+from crawler.fetch.trust import Trust
+from crawler.fleet.heartbeats import END, Heartbeat
+from crawler.settings.settings import Settings
+from crawler.store.mount import Files
+from crawler.store.records import to_json
+from crawler.store.store import Store
+from crawler.store.writer import StoreWriter
 
 SECRET = "S3CR3T"
 QUICK = ["-w", "0.01", "-j", "1", "-s", "retries=0", "--no-robots", "-s", "dead_after=2m"]
@@ -149,6 +159,22 @@ def test_private_hosts_are_allowed_by_the_machine_that_names_them(tmp_path: Path
     run(root, "--allow-private")
     server.close()
     assert len(server.heads) == 3 and not reasons(root)
+
+
+def test_failures_are_not_read_to_find_private_hosts_to_retry_where_none_was_excluded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network of one's own each start would read all of them: 200 s for 100,000 on sshfs."""
+    host, read = "intranet.localhost", Counter[str | None]()
+    store = StoreWriter(tmp_path / "store", Files(tmp_path / "store", "me", durable=False))
+    (tmp_path / "store").mkdir()
+    store.make(Settings())
+    monkeypatch.setattr(Store, "failures", lambda self, host=None: read.update([host]) or iter(()))
+    for reason, times in (("http-404", 0), ("private-address", 1)):
+        facts = {"id": "ended", "reasons": {reason: 3}}
+        store.files.put(Heartbeat("ended", 1, END).name, to_json(facts))
+        assert not list(_retry_private(tmp_path / "store", Settings(), Trust(private=frozenset({host})), ()))
+        assert read[host] == times
 
 
 METADATA = """
