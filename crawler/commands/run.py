@@ -106,7 +106,7 @@ def _rare_flags() -> str:
 class Result:
     """What a run brought: its exit code and last line, as the command has them, and what it counted."""
 
-    exit_code: int  # 0: the crawl is over; see crawler.errors.EXIT_CODES
+    exit_code: int  # 0: the crawl is over, 7: without any page; see crawler.errors.EXIT_CODES
     summary: str
     elapsed: float  # seconds
     store: Store = field(repr=False)
@@ -120,7 +120,7 @@ class Result:
     @property
     def is_over(self) -> bool:
         """Whether nothing is waiting."""
-        return self.exit_code == errors.OVER
+        return self.exit_code in (errors.OVER, errors.NOTHING)
 
 
 COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
@@ -269,17 +269,21 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool = False) -> tuple[int, str]:
     """Return the exit code and last line of a run; at a limit with nothing waiting, the crawl is over.
 
-    `is_later` if the run ended because nothing is due within the hour.
+    An end without any page has an exit code of its own: a script must not go on as if there were some. `is_later` if
+    the run ended because nothing is due within the hour.
     """
     try:
         store = open_store(root)
         found = status.status(store, again=False)
         lacks = rehydrate.is_needed(store)
+        has_pages = found["pages"] or next(store.pages(), None) is not None  # looked for, because counters may be lost
     except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
     if code == errors.LIMIT and not (found["waiting"] or is_later or others or lacks):
         code = errors.OVER
+    if code == errors.OVER and not has_pages:
+        code = errors.NOTHING
     ended = LIMIT_REACHED if code == errors.LIMIT else errors.EXIT_CODES[code].partition(";")[0]
     lacking = status.regions_without_machines(found)
     if code == errors.LIMIT and is_later and lacking:
@@ -290,7 +294,7 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
         ended = ended.replace(" with work left", "")
     counts = [many(found["pages"], "page"), many(found["redirects"], "redirect")]
     counts += [f"{found[kind]:,} {kind}" for kind in KINDS if found[kind]]
-    if code != errors.OVER:
+    if code not in (errors.OVER, errors.NOTHING):
         counts.append(f"{found['waiting']:,} waiting" if found["waiting"] else "nothing waiting")
     pace = f"{as_time(seconds)}, {pages / max(seconds, 0.1):,.1f} pages a second"
     return code, f"{ended}; {', '.join(counts)} in {root}; this run: {pace}"

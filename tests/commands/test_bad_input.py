@@ -16,7 +16,7 @@ from crawler.commands import main
 from crawler.commands import run as run_module
 from crawler.settings.settings import Settings
 
-USAGE, STORE = 2, 5
+USAGE, STORE, NOTHING = 2, 5, 7
 
 
 def complaint(*args: str, code: int, stdin: str | None = None) -> str:
@@ -127,7 +127,7 @@ def test_the_same_command_again_adds_nothing(tmp_path: Path) -> None:
 def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         w.flags = []
-        printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
+        printed = w.run("http://127.0.0.1:9/", code=NOTHING)  # a port that nobody listens on, and browsers do not ask
         assert "excluded: http://127.0.0.1:9/ (bad-port" in printed
 
 
