@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-OVER, MISSING, USAGE, STOPPED, LIMIT, STORE, FULL, BUG = 0, 1, 2, 3, 4, 5, 6, 70
+OVER, MISSING, USAGE, STOPPED, LIMIT, STORE, FULL, NOTHING, BUG = 0, 1, 2, 3, 4, 5, 6, 7, 70
 FOUND = MISSING  # problems, by `crawler check`
 
 EXIT_CODES = {
@@ -16,6 +16,7 @@ EXIT_CODES = {
     "raise max_pages in crawl.yaml, or run again",
     STORE: "the store cannot be used (missing mount, no permission, another format)",
     FULL: "the disk is full; free some space, and the same command resumes",
+    NOTHING: "the crawl is over, but has no page: every URL failed or was left out; `crawler status` says why",
     BUG: "a bug in the crawler, with a traceback in the log; please report it",
 }
 

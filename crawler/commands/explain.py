@@ -244,7 +244,9 @@ def _decided(store: Store, settings: Settings, found: Facts) -> Decision:
     if kept_out:
         return kept_out
     if found["state"] == WAITING:
-        return None, "nothing excludes it: it is requested when it is due and the delay of its host allows"
+        failed = "; a `--log-file` of the machines has what its last attempt failed with, the store does not"
+        tried = failed if found["waiting"]["attempt"] else ""
+        return None, f"nothing excludes it: it is requested when it is due and the delay of its host allows{tried}"
     return None, f"nothing excludes it, but no page links to it; `crawler add {store.root} URL` adds it"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
+from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl import child
 from crawler.crawl.handler import Handler
@@ -27,7 +26,9 @@ from crawler.errors import CrawlerError, UsageError, did_you_mean
 from crawler.fetch.request import is_secret
 from crawler.fetch.trust import Trust, check_certificates
 from crawler.fleet import control
+from crawler.fleet.heartbeats import read_counters
 from crawler.fleet.local_lock import LocalLock
+from crawler.fleet.totals import sum_by_rule
 from crawler.frontier import rehydrate
 from crawler.frontier.task import Task
 from crawler.settings import settings as config
@@ -42,6 +43,7 @@ from crawler.web.reasons import KINDS
 
 CONTACT = "set user_agent in crawl.yaml, or with the first run --user-agent 'name/1 (+https://example.org/about)'"
 MANY_WORKERS = 8  # for each core
+PRIVATE = "private-address"  # the reason
 LIMIT_REACHED = "the time or page limit was reached with work left"
 SCOPES = {  # what `run` says about each
     "page": "no links are followed",
@@ -104,7 +106,7 @@ def _rare_flags() -> str:
 class Result:
     """What a run brought: its exit code and last line, as the command has them, and what it counted."""
 
-    exit_code: int  # 0: the crawl is over; see crawler.errors.EXIT_CODES
+    exit_code: int  # 0: the crawl is over, 7: without any page; see crawler.errors.EXIT_CODES
     summary: str
     elapsed: float  # seconds
     store: Store = field(repr=False)
@@ -118,7 +120,7 @@ class Result:
     @property
     def is_over(self) -> bool:
         """Whether nothing is waiting."""
-        return self.exit_code == errors.OVER
+        return self.exit_code in (errors.OVER, errors.NOTHING)
 
 
 COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
@@ -165,7 +167,7 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
             log.warning("%s", said)
         if not options.quiet:
             say(_scope_line(options.store, settings.scope))
-        for said in _warnings(settings, options.workers, len(os.sched_getaffinity(0))):
+        for said in _warnings(settings, options.workers, CORES):
             log.warning("warning: %s", said)
         code, counts, is_later = _work(plan, settings, options.store)
     finally:
@@ -196,10 +198,12 @@ def _retry_private(root: Path, settings: config.Settings, trust: Trust, given: S
     Only of hosts that are named here or were given as seeds: links from elsewhere into private networks stay excluded.
     """
     store = open_to_write(root)
+    if not sum_by_rule(read_counters(store.files), "reasons")[PRIVATE] > 0:  # there may be a million of other failures
+        return
     stored = (seed for _, seeds in store.seeds() for seed in seeds) if trust.allow_private else ()
     hosts = trust.private | {urls.host(Task.named(seed).url) for seed in (*given, *stored)}
     told = sorted(host for host in hosts if addresses.names_private(host) and not trust.excludes(host))
-    wanted = Wanted(frozenset({"private-address"}), tuple(told))
+    wanted = Wanted(frozenset({PRIVATE}), tuple(told))
     if any(wanted.has(failure) for host in told for failure in store.failures(host)):
         yield retry(store, settings, wanted)
 
@@ -265,17 +269,21 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool = False) -> tuple[int, str]:
     """Return the exit code and last line of a run; at a limit with nothing waiting, the crawl is over.
 
-    `is_later` if the run ended because nothing is due within the hour.
+    An end without any page has an exit code of its own: a script must not go on as if there were some. `is_later` if
+    the run ended because nothing is due within the hour.
     """
     try:
         store = open_store(root)
         found = status.status(store, again=False)
         lacks = rehydrate.is_needed(store)
+        has_pages = found["pages"] or next(store.pages(), None) is not None  # looked for, because counters may be lost
     except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
     if code == errors.LIMIT and not (found["waiting"] or is_later or others or lacks):
         code = errors.OVER
+    if code == errors.OVER and not has_pages:
+        code = errors.NOTHING
     ended = LIMIT_REACHED if code == errors.LIMIT else errors.EXIT_CODES[code].partition(";")[0]
     lacking = status.regions_without_machines(found)
     if code == errors.LIMIT and is_later and lacking:
@@ -286,7 +294,7 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
         ended = ended.replace(" with work left", "")
     counts = [many(found["pages"], "page"), many(found["redirects"], "redirect")]
     counts += [f"{found[kind]:,} {kind}" for kind in KINDS if found[kind]]
-    if code != errors.OVER:
+    if code not in (errors.OVER, errors.NOTHING):
         counts.append(f"{found['waiting']:,} waiting" if found["waiting"] else "nothing waiting")
     pace = f"{as_time(seconds)}, {pages / max(seconds, 0.1):,.1f} pages a second"
     return code, f"{ended}; {', '.join(counts)} in {root}; this run: {pace}"

@@ -49,6 +49,12 @@ FEW_SUSPECTS = 16
 SUSPECT_SECONDS, SUSPECTS_SECONDS = 2.0, 60.0  # between the retries of two suspects, and for all of them at most
 EXIT_SECONDS = 5.0  # for the process of a worker that has ended
 MAX_CRASHES = 5  # per worker and minute, before the machine gives up
+FIRST_LOOKUPS = 20  # of host names: if none of them succeeds and no host has answered, the machine is warned of
+NO_LOOKUPS = (
+    "warning: the first %d lookups of host names on this machine all failed: does its DNS work, and does its command "
+    "have the same --connect-to and --proxy as those of the other machines? `crawler retry %s --reason dns` requests "
+    "again what has failed by then"
+)
 RESUMED = {
     STORE_AWAY: "the store responds again",
     SPACE: "the store has space again",
@@ -95,6 +101,7 @@ class Machine:
         self._error: CrawlerError | None = None
         self._signals = 0
         self._out_of_time = self._stop_logged = self._paused = False
+        self._is_lookup_judged = False  # whether names resolve on this machine
         self._pauses: dict[str, float] = {}  # kinds of pauses of our workers, since when
         self._began = time.monotonic() if began is None else began
         self._planner = VisitPlanner(StoreWriter(plan.root, Files(plan.root, self.id)))
@@ -229,6 +236,14 @@ class Machine:
             log.warning(message, extra={"event": "paused" if paused else "resumed", "reason": "operator"})
         for kind in PAUSES:
             self._log_pause(kind, self.scoreboard.pause_reason(kind))
+        self._warn_of_lookups()
+
+    def _warn_of_lookups(self) -> None:
+        """Warn once if no host name resolves: its URLs would fail one after the other, and nobody know why."""
+        if not self._is_lookup_judged and self.scoreboard.total("unresolved") >= FIRST_LOOKUPS:
+            self._is_lookup_judged = True
+            if not self.scoreboard.total("answered"):
+                log.warning(NO_LOOKUPS, FIRST_LOOKUPS, self.plan.root, extra={"event": "lookups"})
 
     def _log_pause(self, kind: str, reason: str) -> None:
         if reason and kind not in self._pauses:

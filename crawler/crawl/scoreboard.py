@@ -10,10 +10,12 @@ from typing import Any
 
 from crawler.web.reasons import KINDS
 
+LOOKUPS = ("unresolved", "answered")  # requests whose host name did not resolve, until the first response
 COUNTERS = (
     *("pages", "redirects", "sitemaps", "retries", "bytes", *KINDS, "handler_errors"),
     *("revisits", "unchanged", "changed"),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
+    *LOOKUPS,
     "jars",  # files of cookies that were written
     *("ticks", "large_pages", "large_bytes"),  # signs of progress (see `watchdog`)
 )

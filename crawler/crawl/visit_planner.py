@@ -18,7 +18,6 @@ from crawler.crawl.logs import log
 from crawler.crawl.reload import MAX_HEARTBEAT
 from crawler.crawl.whole import is_in_use
 from crawler.errors import StoppedWaiting, StoreError
-from crawler.fleet import members
 from crawler.fleet.control import STOP
 from crawler.frontier import rehydrate
 from crawler.settings.settings import Settings
@@ -27,7 +26,8 @@ from crawler.store.writer import StoreWriter
 
 LOCK = ".recrawl-lock"
 DOING = "planning the next visits of all pages"
-# Heartbeats after which all machines go by an edit: who does not yet would put the visits off or drop them.
+# Heartbeats after which all workers, also our own, go by an edit and have written what they planned before it: who does
+# not yet would put the visits off or drop them, and a record that comes after us would have no next visit.
 TAKEN_UP = 30.0
 RETRY_INTERVAL = 5.0  # seconds, while the store is away
 STOP_TIMEOUT = 5.0  # seconds that a machine waits for its planner, so that no lock is left
@@ -110,8 +110,7 @@ class VisitPlanner:
 
         if rehydrate.is_scheduled(self._store, settings):
             return
-        if len(members.look(self._store.files, settings, again=False).at_work) > 1:
-            self._ended.wait(TAKEN_UP * min(settings.heartbeat, MAX_HEARTBEAT))
+        self._ended.wait(TAKEN_UP * min(settings.heartbeat, MAX_HEARTBEAT))
         lock = _lock(self._store, settings)
         with lock.held(DOING, log.debug, lambda: is_stopped() or rehydrate.is_scheduled(self._store, settings)):
             rehydrate.schedule_all(self._store, settings, log.info, is_stopped)

@@ -196,6 +196,10 @@ def _dict_of(kind: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(map(kind, value.values()))
 
 
+def _list_of(kind: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(kind, value))
+
+
 def _rows_of(*kinds: Check) -> Check:
     def fits(row: object) -> bool:
         return (
@@ -214,7 +218,8 @@ CHECKS: dict[str, Check] = {
     **dict.fromkeys(("revisits_rate", "unchanged_rate", "changed_rate"), _is_number),
     **dict.fromkeys(("reasons", "traps", "limits", "waiting_for"), _dict_of(_is_number)),
     "blocked": _dict_of(_is_text),
-    "next_due": _is_text,
+    **dict.fromkeys(("machine", "next_due"), _is_text),
+    "folded": _list_of(_is_text),
     "busiest": _rows_of(_is_text, _is_number),
     "slowest": _rows_of(_is_text, _is_number, _is_number, _is_number),
     "minutes": _rows_of(_is_number, _is_number),

@@ -25,7 +25,7 @@ def duration(value: Any) -> float:
 def show_duration(seconds: float) -> str:
     """Return seconds as a person would write them: 90, 5m, 2h, 1d."""
     unit = next((unit for unit in "dhm" if seconds and seconds % SECONDS[unit] == 0), "")
-    return f"{seconds / SECONDS[unit]:g}{unit}"
+    return f"{seconds / SECONDS[unit]:.12g}{unit}"
 
 
 def size(value: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from crawler.commands import main
 from crawler.commands import run as run_module
 from crawler.settings.settings import Settings
 
-USAGE, STORE = 2, 5
+USAGE, STORE, NOTHING = 2, 5, 7
 
 
 def complaint(*args: str, code: int, stdin: str | None = None) -> str:
@@ -126,7 +127,7 @@ def test_the_same_command_again_adds_nothing(tmp_path: Path) -> None:
 def test_a_seed_that_fails_is_said_so_at_once(tmp_path: Path) -> None:
     with world(Links({"/": []}), tmp_path) as w:
         w.flags = []
-        printed = w.run("http://127.0.0.1:9/")  # a port that nobody listens on, and browsers do not ask
+        printed = w.run("http://127.0.0.1:9/", code=NOTHING)  # a port that nobody listens on, and browsers do not ask
         assert "excluded: http://127.0.0.1:9/ (bad-port" in printed
 
 
@@ -369,3 +370,13 @@ def test_certificates_that_cannot_be_read_are_a_mistake_and_no_failure_of_each_u
 def test_far_more_workers_than_cores_are_warned_of(workers: int, is_told: bool) -> None:
     settings = Settings(user_agent="mybot/1 (+https://example.org/bot)")
     assert any("workers on 2 cores" in said for said in run_module._warnings(settings, workers, 2)) == is_told
+
+
+def test_by_default_there_is_a_worker_for_each_core_that_the_process_may_use() -> None:
+    program = f"""
+import os
+os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})
+from crawler.commands.arguments import WORKERS
+print(WORKERS["default"])
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "1\n"

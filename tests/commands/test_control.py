@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 from lab.webs import TreeWeb
-from lab.world import COMMAND, Links, World, crawler, end, kill, wait_for, workers_of, world
+from lab.world import COMMAND, Answers, Links, World, crawler, end, html, kill, wait_for, workers_of, world
 
 from crawler import Store, errors
-from crawler.commands import run
+from crawler.commands import run, status
 from crawler.commands.demo.server import requested_twice
+from crawler.commands.demo.web import WebReply
 from crawler.crawl.start import begin
 from crawler.crawl.worker.counters import RecentRate
 from crawler.fleet import control, members
@@ -472,3 +473,21 @@ def test_the_last_word_of_a_run_speaks_of_work_left_only_if_something_waits(craw
     said = run._last_line(tmp_path / "store", errors.STOPPED, 0, 0.0)[1]
     assert said.startswith("stopped with work left (Ctrl-C, SIGTERM, crawler stop); ")
     assert said.endswith(f", 1 waiting in {tmp_path / 'store'}; this run: 0 s, 0.0 pages a second")
+
+
+def test_a_crawl_that_is_over_without_a_page_says_so_with_a_code_of_its_own_and_one_that_has_pages_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = Answers({"a.example/": WebReply(404)})
+    with world(web, tmp_path) as w:
+        for _ in range(2):  # the same command again says the same
+            said = w.crawl(code=errors.NOTHING)
+            assert "the crawl is over, but has no page: every URL failed or was left out; 0 pages" in said
+        web.answers["a.example/"] = html("back")
+        crawler("retry", str(w.root))
+        for _ in range(2):
+            w.run()
+            assert run._last_line(w.root, errors.OVER, 0, 0.0)[0] == errors.OVER
+        found = status.status(Store(w.root)) | {"pages": 0}  # somebody has removed the counters
+        monkeypatch.setattr(status, "status", lambda *_, **__: found)
+        assert run._last_line(w.root, errors.OVER, 0, 0.0)[0] == errors.OVER

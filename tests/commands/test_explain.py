@@ -265,7 +265,9 @@ def test_a_waiting_url_is_found_among_others_that_begin_or_end_like_it(root: Pat
     assert (found["state"], found["rule"]) == ("waiting", None)
     assert (found["waiting"]["depth"], found["waiting"]["attempt"]) == (2, 1)
     assert 300 < found["waiting"]["seconds"] <= 500
-    assert re.search(r"waiting: depth 2, attempt 2, due in \d+ s", crawler("explain", str(root), f"{A}/w"))
+    said = crawler("explain", str(root), f"{A}/w")
+    assert re.search(r"waiting: depth 2, attempt 2, due in \d+ s", said)
+    assert "a `--log-file` of the machines has what its last attempt failed with" in said
 
 
 @pytest.mark.parametrize("line", ["3\t0\t0\t{}\t1\t5\n", "3\t0\t0\t{}\n", "3\t0\t0\t{}"])

@@ -187,10 +187,11 @@ def test_a_running_machine_takes_up_an_edit_and_plans_the_visits_of_the_pages_th
     assert len({path for path, _ in web.asked[:6]}) == 6, "over the interval, each once before any comes again"
     crawler("set", str(root), "recrawl={'/1$': 1s, '*': null}")
     wait_for(lambda: {path for path, _ in web.asked[-5:]} == {"/1"}, 120)
+    schedule = root / "frontier/.recrawl"
+    wait_for(lambda: schedule.exists() and schedule.read_text() == "{'/1$': 1.0, '*': None}\n", 120)
     os.killpg(machine.pid, signal.SIGTERM)
     end(machine, STOPPED)
     assert not list(root.glob(".recrawl-lock*"))
-    assert (root / "frontier/.recrawl").read_text() == "{'/1$': 1.0, '*': None}\n"
 
 
 @pytest.mark.fleet  # for time

@@ -13,6 +13,8 @@ from lab.hostile import Proxy, Server, whole
 from lab.marks import later
 from lab.world import COMMAND, LONG
 
+from crawler.errors import NOTHING
+
 SECRET = "S3CR3T"
 QUICK = ("--scope", "any", "-w", "0.01", "-j", "1", "-s", "retry_delay=0.1s", "-s", "retries=1", "-vv")
 
@@ -152,5 +154,5 @@ def test_no_complaint_repeats_a_secret(made: Path, args: list[str]) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store without secrets."""
     store = tmp_path_factory.mktemp("made") / "store"
-    assert crawl("run", str(store), "http://127.0.0.1:9/", "-q")[0] == 0
+    assert crawl("run", str(store), "http://127.0.0.1:9/", "-q")[0] == NOTHING
     return store

@@ -142,7 +142,7 @@ What the exit code of a command means, for scripts and job systems.
 |---|---|"""
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     yield """
-- `crawler run` ends with 0, 3, 4, 5, 6 or 70 once it has begun; every other command
+- `crawler run` ends with 0, 3, 4, 5, 6, 7 or 70 once it has begun; every other command
   that did what it should with 0.
 - `crawler check` ends with 0 if the store is sound or was repaired, and 1 if something
   was found.

@@ -199,6 +199,11 @@ def test_durations(given: Any, seconds: float) -> None:
     assert values.duration(given) == seconds
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 90.0, 129600.0, 1234567.0, 1e6 + 0.5, 31536000.0])
+def test_a_duration_is_shown_so_that_it_is_read_back(seconds: float) -> None:
+    assert values.duration(values.show_duration(seconds)) == seconds
+
+
 @pytest.mark.parametrize(
     "given, count",
     [(4096, 4096), ("512K", 524288), ("10M", 10485760), ("1G", 1 << 30), ("1.5k", 1536), ("10MB", 10 << 20)],

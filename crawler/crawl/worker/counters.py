@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-from crawler.crawl.scoreboard import Scoreboard
+from crawler.crawl.scoreboard import LOOKUPS, Scoreboard
 from crawler.store.clock import Clock
 from crawler.web import reasons
 
 REVISITS = ("revisits", "unchanged", "changed")
-COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS, *reasons.KINDS, "handler_errors")
+COUNTED = ("pages", "redirects", "sitemaps", "retries", "bytes", *REVISITS, *reasons.KINDS, "handler_errors", *LOOKUPS)
 MINUTE = 60.0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crawler.crawl.resources import check_spare_files
 from crawler.crawl.worker.address_pace import AddressPace
+from crawler.crawl.worker.counters import Counters
 from crawler.crawl.worker.ending import Stopped
 from crawler.crawl.worker.jars import Jars
 from crawler.fetch.exchange import Exchange
@@ -65,8 +66,10 @@ class Requests:
         settings: LiveSettings,
         pace: AddressPace,
         jars: Jars,
+        counters: Counters,
         archive: Archive | None = None,
     ) -> None:
+        self._counters = counters
         self._network, self._shards, self._trust, self._settings = network, shards, trust, settings
         self._pace, self._jars, self._archive = pace, jars, archive
 
@@ -92,7 +95,7 @@ class Requests:
             keep=self._archive.keep() if self._archive else None,
             **limits,
         )
-        return _checked(response)
+        return self._checked(response)
 
     async def get_robots(self, url: str, task: Task, host: Host) -> Fetched | Failure:
         """Request a robots.txt, or where it redirects to on the same host, in the turn of a task."""
@@ -107,7 +110,7 @@ class Requests:
             admit=self._admit(host),
             keep=self._archive.keep() if self._archive else None,
         )
-        return _checked(response)
+        return self._checked(response)
 
     def _admit(self, host: Host) -> Callable[[tuple[str, ...]], None]:
         return partial(self._pace.admit, host.name, host.pace is not None and not host.kept)
@@ -121,9 +124,18 @@ class Requests:
         if not self._shards.is_sure():
             raise Stopped
 
+    def _checked(self, response: Fetched | Failure) -> Fetched | Failure:
+        """Return a response, unless the request failed because we could open no socket: then the task is put back."""
+        if isinstance(response, Failure) and response.reason in NO_DESCRIPTOR:
+            check_spare_files()
+        self._count(response)
+        return response
 
-def _checked(response: Fetched | Failure) -> Fetched | Failure:
-    """Return a response, unless the request failed because we could open no socket: then the task is put back."""
-    if isinstance(response, Failure) and response.reason in NO_DESCRIPTOR:
-        check_spare_files()
-    return response
+    def _count(self, response: Fetched | Failure) -> None:
+        """Count the host names that did not resolve until any host answers: they may show what this machine lacks."""
+        if self._counters["answered"]:
+            return
+        if isinstance(response, Fetched):
+            self._counters.add("answered")
+        elif response.reason == "dns":
+            self._counters.add("unresolved")

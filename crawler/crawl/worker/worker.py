@@ -156,7 +156,9 @@ class Worker:
             clock,
         )
         self._address_pace = AddressPace(live, clock)
-        self.requests = Requests(network, self.shards, trust, live, self._address_pace, self.jars, self.archive)
+        self.requests = Requests(
+            network, self.shards, trust, live, self._address_pace, self.jars, self.counters, self.archive
+        )
         self.robots_cache = RobotsCache(
             store, self.frontier, self.seeds, self.requests, self.flush, self.pauses, live, clock, self._random
         )

@@ -39,13 +39,21 @@ def store(tmp_path: Path) -> StoreWriter:
     root.mkdir()
     store = StoreWriter(root, Files(root, "me", durable=False))
     store.make(WEEKLY)
-    page = Fetched(PAGE, 200, {"content-type": "text/html"}, b"body")
-    store.put_record(PAGE, to_json(build_record(page, Reading("body", "utf-8", "", ()), 0, [], 0.0)))
+    put_page(store, PAGE)
     return store
 
 
+def put_page(store: StoreWriter, url: str) -> None:
+    page = Fetched(url, 200, {"content-type": "text/html"}, b"body")
+    store.put_record(url, to_json(build_record(page, Reading("body", "utf-8", "", ()), 0, [], 0.0)))
+
+
+def batches(store: StoreWriter) -> list[bytes]:
+    return [data for shard in range(WEEKLY.shards) for data in read_batches(store.files, shard)]
+
+
 def planned(store: StoreWriter) -> bool:
-    return any(b"revisit" in data for shard in range(WEEKLY.shards) for data in read_batches(store.files, shard))
+    return any(b"revisit" in data for data in batches(store))
 
 
 def test_all_visits_are_planned_again_if_workers_went_by_another_setting_for_a_moment(store: StoreWriter) -> None:
@@ -84,6 +92,24 @@ def test_machines_that_start_together_plan_the_visits_before_their_crawl_can_be_
     members.announce(store.files, "other")
     begin(Path(store.root), {}, [], "me", quiet)
     assert is_scheduled(store, WEEKLY)
+
+
+def test_pages_that_our_own_workers_planned_by_the_setting_before_and_write_after_an_edit_are_planned_too(
+    store: StoreWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = VisitPlanner(store)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        put_page(store, f"{PAGE}late")
+
+    monkeypatch.setattr(planner._ended, "wait", wait)
+    edit_of(store, planner, lambda _: None)
+    assert planner._thread
+    planner._thread.join()
+    assert waited == [60.0] and is_scheduled(store, WEEKLY)
+    assert sum(data.count(b"revisit") for data in batches(store)) == 2
 
 
 def edit_of(store: StoreWriter, planner: VisitPlanner, publish: Callable[[str], None]) -> Any:

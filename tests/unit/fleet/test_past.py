@@ -69,6 +69,17 @@ def test_many_become_one_and_no_total_changes(store: StoreWriter) -> None:
     assert not store.files.get(".lock")
 
 
+@pytest.mark.parametrize("fact", [{"machine": [1]}, {"machine": {}}, {"folded": 1}, {"folded": [[1]]}])
+def test_a_file_that_is_none_of_ours_does_not_keep_others_from_being_merged(
+    store: StoreWriter, fact: dict[str, object]
+) -> None:
+    (Path(store.root) / Heartbeat("odd", 5).name).write_bytes(to_json(fact))
+    leave(Path(store.root), "odd-too", **fact)
+    before = counted(store)
+    merge_if_many(store, SETTINGS)
+    assert len(ended(store)) == 1 and counted(store) == before
+
+
 @pytest.mark.parametrize("name", [Heartbeat("worker", 5).name, f"workers/at-work{MACHINE}"])
 def test_workers_of_a_machine_at_work_stay_because_its_page_budget_has_their_pages(
     store: StoreWriter, name: str
