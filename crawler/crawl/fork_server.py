@@ -44,14 +44,15 @@ class ForkServer:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self._is_alive = True
+        self._is_alive, self._looking = True, threading.RLock()  # a pool's thread and the supervisor may both look
 
     def is_alive(self) -> bool:
         """Tell whether it can fork workers."""
-        if self._is_alive and select.select([self._channel], [], [], 0)[0]:  # it says nothing: this is the end of it
-            os.waitpid(self.pid, 0)
-            self._is_alive = False
-        return self._is_alive
+        with self._looking:
+            if self._is_alive and select.select([self._channel], [], [], 0)[0]:  # it says nothing: this is its end
+                os.waitpid(self.pid, 0)
+                self._is_alive = False
+            return self._is_alive
 
     def fork(self, files: list[int]) -> tuple[int, int]:
         """Fork a worker that is given these files.
@@ -73,11 +74,12 @@ class ForkServer:
 
     def end(self) -> None:
         """End it at once, and the workers that may be left with it."""
-        if self.is_alive():
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self._is_alive = False
-        self._channel.close()
+        with self._looking:
+            if self.is_alive():
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                self._is_alive = False
+            self._channel.close()
 
 
 @contextmanager
@@ -141,8 +143,11 @@ def _be_server(parent: int, channel: socket.socket, load: Callable[[], object]) 
     try:
         if die_with_parent(parent):
             set_name("crawl-fork")
-            load()
+            gc.disable()  # while code is loaded, as in `__main__`
+            with suppress(Exception):  # a worker that lacks something says so
+                load()
             gc.freeze()  # a collection in a worker would copy the memory of all that is loaded
+            gc.enable()
             _Forks(channel).serve()
     except BaseException:  # noqa: BLE001 - the stack below is the parent's: nothing may return to it
         sys.excepthook(*sys.exc_info())

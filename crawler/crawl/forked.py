@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import threading
 from contextlib import suppress
 from multiprocessing import context, popen_fork, reduction, util
 from multiprocessing.connection import wait
@@ -39,6 +40,7 @@ class Popen(popen_fork.Popen):
 
     def __init__(self, process: BaseProcess) -> None:
         self._files: list[int] = []
+        self._reading = threading.Lock()  # a pool's thread and the supervisor may both wait for the exit code
         super().__init__(process)
 
     def duplicate_for_child(self, file: int) -> int:
@@ -57,6 +59,7 @@ class Popen(popen_fork.Popen):
             reduction.dump(process, data)
         finally:
             context.set_spawning_popen(None)
+        self._server = found
         to_worker, self.sentinel = found.fork(self._files)
         self.finalizer = util.Finalize(self, os.close, (self.sentinel,))
         with suppress(BrokenPipeError), os.fdopen(to_worker, "wb") as file:  # it is gone: the next line tells
@@ -69,11 +72,17 @@ class Popen(popen_fork.Popen):
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         """Return the exit code; None if the process runs."""
         if self.returncode is None and wait([self.sentinel], 0 if flag == os.WNOHANG else None):
-            try:
-                self.returncode = fork_server.read_status(self.sentinel)
-            except (OSError, EOFError):
-                self.returncode = GONE
+            with self._reading:
+                if self.returncode is None:
+                    self.returncode = self._read_exit_code()
         return self.returncode
+
+    def _read_exit_code(self) -> int:
+        try:
+            return fork_server.read_status(self.sentinel)
+        except (OSError, EOFError):
+            self._server.end()  # it is just ending, and must not be told to fork the next
+            return GONE
 
     def _send_signal(self, number: int) -> None:
         if self.poll() is None:  # otherwise its id may be another process's by now

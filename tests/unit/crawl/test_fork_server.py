@@ -109,28 +109,17 @@ def test_what_is_not_printed_yet_is_printed_once() -> None:
     )
 
 
-def test_a_fork_server_that_cannot_load_its_code_is_replaced_by_new_interpreters() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            HEAD
-            + dedent("""
-            def load(): raise ImportError("no such module")
-            with fork_server.running(load):
-                while fork_server.current(): time.sleep(0.01)
-                pool, process = started()
-                print(child.submit(pool, os.getppid).result() == os.getpid())
-                pool.shutdown()
-            """),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+def test_a_fork_server_that_cannot_load_its_code_leaves_that_to_the_workers() -> None:
+    assert (
+        run("""
+        def load(): raise ImportError("no such module")
+        with fork_server.running(load):
+            pool, process = started()
+            print(child.submit(pool, os.getppid).result() == fork_server.current().pid)
+            pool.shutdown()
+        """)
+        == "True\n"
     )
-    assert (done.returncode, done.stdout) == (0, "True\n")
-    assert "no such module" in done.stderr
 
 
 def test_signals_to_the_group_reach_neither_fork_server_nor_workers() -> None:
@@ -150,4 +139,22 @@ def test_signals_to_the_group_reach_neither_fork_server_nor_workers() -> None:
             print(ended(process))
         """)
         == "True\n0\n"
+    )
+
+
+def test_all_threads_that_wait_for_a_worker_get_its_exit_code() -> None:
+    assert (
+        run("""
+        from crawler.crawl.forked import Process
+        with fork_server.running(load):
+            for _ in range(20):
+                process, seen = Process(target=os._exit, args=(7,)), []
+                process.start()
+                poll = process._popen.poll
+                waiting = [threading.Thread(target=lambda: seen.append(poll(0))) for _ in range(4)]
+                for thread in waiting: thread.start()
+                for thread in waiting: thread.join()
+                assert seen == [7] * 4, seen
+        """)
+        == ""
     )
