@@ -6,6 +6,7 @@ The module of a command is loaded when the command is called.
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import os
 import re
@@ -71,7 +72,9 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):  # until a machine handles them: exit silently
         signal.signal(number, signal.default_int_handler)
     _prepare_output()
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # Python would look for garbage among all that is loaded, and then free it
+    sys.exit(code)
 
 
 def _prepare_output() -> None:
@@ -130,9 +133,17 @@ def _call(args: Sequence[str]) -> int:
     """Run the command and flush its output: at exit, a closed pipe would look like a fault."""
     try:
         options = read(args)
+        _collect_garbage()
         return int(options.command(options))
     finally:
         sys.stdout.flush()
+
+
+def _collect_garbage() -> None:
+    """Collect garbage again if the program began without, but not among what was loaded."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def read(args: Sequence[str]) -> argparse.Namespace:

@@ -15,10 +15,11 @@ from crawler import errors
 from crawler.commands import permissions, seeds, status
 from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
 from crawler.commands.retry import Wanted, retry
-from crawler.crawl import child
+from crawler.crawl import child, fork_server
 from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency
+from crawler.crawl.process import load_workers
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
@@ -128,7 +129,9 @@ COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
 
 def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
-    return crawl(options, given_settings(options)).exit_code
+    given = given_settings(options)
+    with fork_server.running(load_workers):
+        return crawl(options, given).exit_code
 
 
 def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler | None = None) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -10,24 +9,30 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from crawler import errors
+from crawler.crawl import fork_server
 
 CONTEXT = multiprocessing.get_context("spawn")  # forking a process that has threads or TLS is unsafe
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PR_SET_PDEATHSIG = 1
+
+SIGNALS = fork_server.SIGNALS
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 def make_pool(prepare: Callable[..., None], *args: Any) -> ProcessPoolExecutor:
-    """Return a pool of one process, in which `prepare(*args)` runs first."""
-    initial = (os.getpid(), prepare, args)
-    return ProcessPoolExecutor(1, mp_context=CONTEXT, initializer=_begin, initargs=initial)
+    """Return a pool of one process, in which `prepare(*args)` runs first; the fork server forks it, if there is one."""
+    if found := fork_server.current():
+        from crawler.crawl import forked  # here: a module of multiprocessing that it needs is not on every system
+
+        return ProcessPoolExecutor(
+            1, mp_context=forked.CONTEXT, initializer=_begin, initargs=(found.pid, prepare, args)
+        )
+    return ProcessPoolExecutor(1, mp_context=CONTEXT, initializer=_begin, initargs=(os.getpid(), prepare, args))
 
 
 def submit(
@@ -66,9 +71,7 @@ def on_signals(call: Callable[[int, FrameType | None], object]) -> None:
 
 def _begin(parent: int, prepare: Callable[..., None], args: tuple[Any, ...]) -> None:
     """Have this process die with its parent and leave signals to it."""
-    with suppress(OSError, AttributeError):  # not Linux: the checks of the parent's id, here and in upkeep, must do
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not fork_server.die_with_parent(parent):
         os._exit(errors.STOPPED)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

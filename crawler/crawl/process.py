@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import resource
 import secrets
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # glibc's malloc: with a heap per thread a worker used half as much memory again; without a larger threshold it would
 # return the memory of each page to the kernel and fetch it again for the next.
 MALLOC = {-8: 2, -1: 64 << 20, -3: 8 << 20}  # M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+WORKER_MODULES = ("crawler.crawl.worker.worker", "crawler.fetch.fetcher", "crawler.fetch.with_curl", "filelock")
 GC_THRESHOLDS = 20_000, 20, 50  # objects that live as long as a visit are many, and few of them are in cycles
 
 _scoreboard: Scoreboard | None = None
@@ -61,6 +63,12 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
             if _scoreboard is None or _scoreboard.draining:
                 raise
             time.sleep(0.5)
+
+
+def load_workers() -> None:
+    """Import what each worker needs, before it is forked."""
+    for module in WORKER_MODULES:
+        importlib.import_module(module)
 
 
 def work(

@@ -322,15 +322,27 @@ def processes() -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    """The ids of a machine's worker processes; found among its children, as a look at all processes takes long."""
+    """The ids of a machine's worker processes; found below it, as a look at all processes takes long."""
+    below = [pid for child in children(process.pid) for pid in (child, *children(child))]
+    return [pid for pid in below if is_worker(pid)]
+
+
+def children(pid: int) -> list[int]:
+    """The ids of the children of a process."""
     found = []
     with suppress(OSError):
-        for thread in Path(f"/proc/{process.pid}/task").iterdir():
-            for child in (thread / "children").read_text().split():
-                with suppress(OSError):
-                    if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                        found.append(int(child))
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += [int(child) for child in (thread / "children").read_text().split()]
     return found
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process is a worker: forked from the fork server, or a new interpreter."""
+    with suppress(OSError):
+        folder = Path(f"/proc/{pid}")
+        return (folder / "comm").read_text() == "crawl-worker\n" or b"spawn_main" in (folder / "cmdline").read_bytes()
+    return False
 
 
 def is_dead(pid: int) -> bool:

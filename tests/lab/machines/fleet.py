@@ -19,7 +19,7 @@ from crawler.fleet.heartbeats import END, read_counters
 from crawler.store.mount import Files
 from lab.machines.mounts import TIED, Mount
 from lab.webs import gaps
-from lab.world import COMMAND, World, processes, wait_for
+from lab.world import COMMAND, World, is_worker, processes, wait_for
 
 WORKERS, THREADS = 2, 4  # of each machine, unless a test says otherwise
 IN_FLIGHT = THREADS + MAX_RESULTS  # open, or waiting for a flush, of one worker: manual/life-of-a-url.md
@@ -55,8 +55,7 @@ class Machine:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes."""
-        ours = [pid for pid, _, group, line in processes() if group == self.process.pid and b"spawn_main" in line]
-        return sorted(ours)
+        return sorted(pid for pid, _, group, _ in processes() if group == self.process.pid and is_worker(pid))
 
     def signal(self, number: signal.Signals) -> None:
         """Send all its processes a signal; that it is gone already does not matter."""
