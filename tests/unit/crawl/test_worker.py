@@ -331,6 +331,39 @@ def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_requesting(
 # ---- the robots cache
 
 
+def test_a_worker_that_is_told_to_stop_while_it_tidies_only_ends(setup: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, tidied = setup(), []
+
+    async def tidy(shard: int) -> bool:
+        tidied.append(shard)
+        mine.scoreboard.drain()
+        return True
+
+    mine.upkeep._poll()
+    assert mine.worker.frontier.owned == {0, 1}
+    monkeypatch.setattr(mine.worker.frontier, "tidy", tidy)
+    monkeypatch.setattr(mine.worker.upkeep, "_next_tidy", 0.0)
+    mine.upkeep._round()
+    mine.upkeep._round()
+    assert tidied == [0], "each shard may take long on a slow mount, and is nothing that a stop must wait for"
+
+
+def test_what_waits_for_its_flush_does_not_wait_until_all_shards_are_tidy(
+    setup: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, waited = setup(), []
+
+    async def tidy(shard: int) -> bool:
+        waited.append(mine.worker.flush.count)
+        mine.worker.flush.put_page(Task(A), {"links": [], "bytes": 1, "depth": 0}, b"x")
+        return True
+
+    mine.upkeep._poll()
+    monkeypatch.setattr(mine.worker.frontier, "tidy", tidy)
+    mine.upkeep._tidy()
+    assert waited == [0, 0]
+
+
 def test_the_memory_of_dead_hosts_is_bounded(setup: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(robots_cache_module, "MAX_CACHED", 10)
     monkeypatch.setattr(robots_cache_module, "MAX_PENDING", 10)
