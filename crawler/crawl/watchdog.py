@@ -19,7 +19,7 @@ from crawler.store.clock import SYSTEM, Clock
 
 TICK_INTERVAL = 0.2  # seconds between two signs of progress of a worker's event loop
 LONGEST_LOOK = 1.0  # seconds that count at most between two looks: we may have been suspended, and the workers with us
-HANDED_BACK = 5_000  # waiting URLs for which a worker has one more second to end: it hands them back
+HANDED_BACK = 5_000  # tasks for which a worker has one more second to end: it hands them back
 LARGE_PART = 1 << 20  # bytes of a large page for which the reading thread has as long as the loop has in all
 
 
@@ -33,13 +33,13 @@ def longest_silence(settings: Settings) -> float:
     return settings.dead_after - 2 * settings.heartbeat
 
 
-def longest_stop(settings: Settings, waiting: int) -> float:
-    """Return the seconds after which a worker with so many waiting URLs is killed if it was told to end.
+def longest_stop(settings: Settings, tasks: int) -> float:
+    """Return the seconds after which a worker with so many tasks is killed if it was told to end.
 
     What is in flight may take `timeout`; then its results are written and its shards released. On a mount where that
     takes longer, the results are worth less than an end: they are requested again, as after any kill.
     """
-    return settings.timeout + 2 * settings.dead_after + waiting / HANDED_BACK
+    return settings.timeout + 2 * settings.dead_after + tasks / HANDED_BACK
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Watchdog:
     def overdue(self, rows: Collection[int], settings: Settings) -> list[int]:
         """Return those of the running workers that have not ended in time; to be called after `look`."""
         board = self._scoreboard
-        return [row for row in rows if self._draining > longest_stop(settings, board.get(row, "waiting"))]
+        return [row for row in rows if self._draining > longest_stop(settings, board.get(row, "tasks"))]
 
     def _hangs(self, row: int, passed: float) -> bool:
         """Tell whether a worker's loop, or its thread for large pages, has stopped."""

@@ -350,6 +350,7 @@ class Upkeep:
         survey = self._survey.facts(due, afresh)
         waiting = self._table.waiting - self._table.revisits
         self._scoreboard.set(self._row, "waiting", waiting)
+        self._scoreboard.set(self._row, "tasks", self._table.waiting)
         self._scoreboard.set(self._row, "hosts", survey["hosts"])
         return {
             "id": self._files.me,

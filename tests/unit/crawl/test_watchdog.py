@@ -24,7 +24,7 @@ class Watched:
             self.watchdog.begin(row)
 
     def late(self) -> list[int]:
-        """Who has not ended in time: 50 s here, and a second for each so many waiting URLs."""
+        """Who has not ended in time: 50 s here, and a second for each so many tasks."""
         return self.watchdog.overdue([0, 1], Settings(timeout=10.0, dead_after=20.0))
 
     def pass_time(self, seconds: float, *ticking: int, step: float = 0.2) -> set[int]:
@@ -109,7 +109,7 @@ def test_a_hang_is_dealt_with_before_other_machines_may_take_over() -> None:
 
 
 def test_the_manual_says_how_long_a_stop_takes() -> None:
-    said = f"({longest_stop(Settings(), 0):.0f} seconds) and a second for each {HANDED_BACK:,} URLs"
+    said = f"({longest_stop(Settings(), 0):.0f} seconds) and a second for each {HANDED_BACK:,} tasks"
     assert said in " ".join(files("crawler.manual").joinpath("design.md").read_text().split())
 
 
@@ -129,7 +129,7 @@ def test_workers_that_are_told_to_end_have_the_time_of_a_request_and_of_two_take
 
 def test_a_worker_has_more_time_to_end_if_it_has_much_to_hand_back(watched: Watched) -> None:
     watched.board.drain()
-    watched.board.set(1, "waiting", 10 * HANDED_BACK)
+    watched.board.set(1, "tasks", 10 * HANDED_BACK)
     watched.pass_time(55, 0, 1)
     assert watched.late() == [0]
     watched.pass_time(6, 0, 1)
