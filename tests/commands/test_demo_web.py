@@ -353,14 +353,14 @@ def test_what_a_starved_server_reads_late_is_logged_as_it_came_and_as_its_client
             with socket.create_connection(("127.0.0.1", server.port)) as client:
                 times.append(time.monotonic())
                 client.sendall(b"GET %b HTTP/1.1\r\nHost: a.example\r\n\r\n" % path)
-                time.sleep(0.2)
+                time.sleep(0.4)
             times.append(time.monotonic())
-            time.sleep(0.2)
+            time.sleep(0.4)
         child.send_signal(signal.SIGCONT)
         wait_for(lambda: len(server.log) == 3)
         _, first, second = sorted(server.log)
         found = [first.start, first.end, second.start, second.end]
-        assert found == pytest.approx(times, abs=0.1), "after each other, although they were answered together"
+        assert found == pytest.approx(times, abs=0.3), "after each other, although they were answered together"
         assert first.start >= times[0] and first.end <= times[1] and second.start >= times[2], "no gap looks shorter"
 
 

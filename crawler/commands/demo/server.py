@@ -25,7 +25,7 @@ from crawler.commands.http_server import HttpConnection, HttpRequest, HttpServer
 CLIENT_LEFT = 499  # logged when a client closes its connection before its reply is due
 TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux
 SINCE = struct.Struct("=52xII")  # in it: the milliseconds since the client's last bytes, and its last packet
-TICK = 0.01  # seconds: the kernel's clock for these is at most so coarse; it makes no time between requests shorter
+SLACK = 0.1  # seconds: the kernel's clock for these is less exact than ours, and no gap may look shorter than it was
 BAD_REQUEST = Reply(400, (("Content-Type", "text/plain"),), b"bad request", close=True)
 
 
@@ -53,7 +53,7 @@ class WebConnection(HttpConnection):
 
     def respond(self, request: HttpRequest) -> Reply | None:
         """Return what the web has at this URL, after its delay."""
-        start = time.monotonic() - max(self._since()[0] - TICK, 0.0)
+        start = time.monotonic() - max(self._since()[0] - SLACK, 0.0)
         fields = dict(request.fields)
         host, path = _host_and_path(request.target, fields.get("host", ""))
         if request.method not in ("GET", "HEAD") or not host.isprintable() or not host or not path:
@@ -70,8 +70,8 @@ class WebConnection(HttpConnection):
 
     def _end(self, start: float) -> float:
         """Return when the client left, or else that it is now."""
-        now = time.monotonic()
-        return max(now - self._since()[1] - TICK, start) if self.client_left(within=0) else now
+        now, since = time.monotonic(), self._since()[1] if self.client_left(within=0) else 0.0
+        return max(now - since - SLACK, start) if since > SLACK else now
 
     def _since(self) -> tuple[float, float]:
         """Return the seconds since the client's last bytes, and since its last packet; 0 if that is not known."""
