@@ -95,6 +95,7 @@ class Machine:
         self._processes: dict[int, BaseProcess] = {}
         self._watchdog = Watchdog(self.scoreboard, longest_silence(settings))
         self._hung: set[int] = set()  # rows of the workers that we have killed because they made no progress
+        self._late: set[int] = set()  # likewise, because they did not end when they were to
         self._blamed: Counter[str] = Counter()
         self._ooms = oom_kills()
         self._crashes: dict[int, list[float]] = {}
@@ -168,12 +169,16 @@ class Machine:
                 self._outcomes[outcome] += 1
         for row in self._watchdog.look(set(self._work.values()) - self._hung):
             self._kill_hung(row)
+        for row in self._watchdog.overdue(set(self._work.values()) - self._hung - self._late, self.settings):
+            self._kill_late(row)
 
     def _outcome(self, row: int, ended: Future[str]) -> str:
         """Return the outcome of a worker that has ended."""
         try:
             outcome = ended.result()
         except BrokenProcessPool:
+            if row in self._late:
+                return ending.STOPPED
             self._on_worker_death(row)
             return ending.MARKED_DEAD
         except CrawlerError as error:
@@ -206,6 +211,19 @@ class Machine:
         pages = ", ".join(task.name for task in from_lines("\n".join(self.scoreboard.reading(row)).encode()))
         extra = {"event": "worker-hung", "seconds": round(seconds), "url": pages}
         log.warning("worker made no progress for %.0f s%s; killing it", seconds, pages and f" on {pages}", extra=extra)
+        self._processes[row].kill()
+
+    def _kill_late(self, row: int) -> None:
+        """Kill a worker that does not end although it was told to: no page is to blame, and nothing is lost.
+
+        A user's function is waited for, however long it takes.
+        """
+        if self.plan.handler:
+            return
+        self._late.add(row)
+        in_flight = many(len(self.scoreboard.in_flight(row)), "open request")
+        message = "a worker could not finish in time, because the store is slow or hangs; killing it (%s)"
+        log.warning(f"{message}: what it had in flight is requested again", in_flight, extra={"event": "worker-late"})
         self._processes[row].kill()
 
     def _apply(self, verdict: Verdict) -> None:

@@ -16,6 +16,7 @@ COUNTERS = (
     *("revisits", "unchanged", "changed"),
     *("waiting", "in_flight", "hosts", "paused", "sent"),  # sent: batches handed over to other workers
     *LOOKUPS,
+    "tasks",  # that wait, revisits too: what a worker that ends writes to its shards' folders
     "jars",  # files of cookies that were written
     *("ticks", "large_pages", "large_bytes"),  # signs of progress (see `watchdog`)
 )

@@ -1,4 +1,4 @@
-"""The supervisor's watch on its workers: which of them run, but make no progress any more.
+"""The supervisor's watch on its workers: which of them run, but make no progress, or do not end when they are to.
 
 A worker's event loop raises a counter on the scoreboard several times a second, whatever else it does; calls that may
 block on the mount are made in threads, so a mount that hangs does not stop it. What does stop it is code that does not
@@ -19,6 +19,7 @@ from crawler.store.clock import SYSTEM, Clock
 
 TICK_INTERVAL = 0.2  # seconds between two signs of progress of a worker's event loop
 LONGEST_LOOK = 1.0  # seconds that count at most between two looks: we may have been suspended, and the workers with us
+HANDED_BACK = 5_000  # tasks for which a worker has one more second to end: it hands them back
 LARGE_PART = 1 << 20  # bytes of a large page for which the reading thread has as long as the loop has in all
 
 
@@ -30,6 +31,15 @@ def longest_silence(settings: Settings) -> float:
     may be older than the hang by one interval.
     """
     return settings.dead_after - 2 * settings.heartbeat
+
+
+def longest_stop(settings: Settings, tasks: int) -> float:
+    """Return the seconds after which a worker with so many tasks is killed if it was told to end.
+
+    What is in flight may take `timeout`; then its results are written and its shards released. On a mount where that
+    takes longer, the results are worth less than an end: they are requested again, as after any kill.
+    """
+    return settings.timeout + 2 * settings.dead_after + tasks / HANDED_BACK
 
 
 @dataclass(slots=True)
@@ -53,6 +63,7 @@ class Watchdog:
         """`seconds` is how long a worker may go without progress."""
         self._scoreboard, self.seconds, self._clock = scoreboard, seconds, clock
         self._looked = clock.monotonic()
+        self._draining = 0.0  # seconds since the workers were told to end
         self._loops: dict[int, _Sign] = {}
         self._large: dict[int, _Sign] = {}
 
@@ -65,7 +76,13 @@ class Watchdog:
         """Return those of the running workers that hang; to be called all the time."""
         now = self._clock.monotonic()
         passed, self._looked = min(now - self._looked, LONGEST_LOOK), now
+        self._draining += passed if self._scoreboard.draining else 0.0
         return [row for row in rows if self._hangs(row, passed)]
+
+    def overdue(self, rows: Collection[int], settings: Settings) -> list[int]:
+        """Return those of the running workers that have not ended in time; to be called after `look`."""
+        board = self._scoreboard
+        return [row for row in rows if self._draining > longest_stop(settings, board.get(row, "tasks"))]
 
     def _hangs(self, row: int, passed: float) -> bool:
         """Tell whether a worker's loop, or its thread for large pages, has stopped."""

@@ -27,6 +27,7 @@ from crawler.store.mount import Io
 
 MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
+LONGEST_STEP = 1.0  # seconds of rewriting batches, one shard after the other, before the worker does other things
 LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
@@ -318,16 +319,18 @@ class Frontier:
 
         Their last owner may only be suspended in the middle of tidying, and remove the batches that it knew when it
         resumes. URLs of a batch that it was about to remove may be in another folder by now, and seem to be there
-        twice. About MAX_LINES are written at a time; False if there is more.
+        twice. About MAX_LINES are written at a time, and for a second; False if there is more.
         """
-        lines = 0
-        while self._unsafe and not self._unread and lines < MAX_LINES:
+        lines, until = 0, self._clock.monotonic() + LONGEST_STEP
+        while self._unsafe and not self._unread and lines < MAX_LINES and self._clock.monotonic() < until:
             lines += await self._rewrite(min(self._unsafe))
         return not (self._unsafe or self._unread)
 
     async def _rewrite(self, shard: int) -> int:
         """Rewrite some batches that others left in a shard, and return how many lines; with none left it is safe."""
         await self.read_inboxes([shard], fresh=True)
+        if self._misrouted:  # their batch counts them until they are handed on: it would be rewritten again and again
+            await self.flush()
         group = next(self._in_groups(self._of_others(shard)), [])
         lines = sum(self.table.left[batch] for batch in group)
         await self._merge(shard, group)

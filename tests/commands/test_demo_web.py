@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -339,6 +340,28 @@ def test_a_slow_page_delays_nobody_else_and_is_logged_although_its_client_left()
             Client(server).get("http://a.example/")
         wait_for(lambda: len(server.log) == 2)
         assert [(request.path, request.status) for request in server.log] == [("/", 200), ("/stuck", 499)]
+
+
+def test_what_a_starved_server_reads_late_is_logged_as_it_came_and_as_its_client_left(tmp_path: Path) -> None:
+    with serve(LittleWeb(), log=tmp_path / "log", process=True) as server:
+        child = server._child
+        assert child
+        Client(server).get("http://a.example/")
+        child.send_signal(signal.SIGSTOP)
+        times = []
+        for path in (b"/1", b"/2"):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                times.append(time.monotonic())
+                client.sendall(b"GET %b HTTP/1.1\r\nHost: a.example\r\n\r\n" % path)
+                time.sleep(0.4)
+            times.append(time.monotonic())
+            time.sleep(0.4)
+        child.send_signal(signal.SIGCONT)
+        wait_for(lambda: len(server.log) == 3)
+        _, first, second = sorted(server.log)
+        found = [first.start, first.end, second.start, second.end]
+        assert found == pytest.approx(times, abs=0.3), "after each other, although they were answered together"
+        assert first.start >= times[0] and first.end <= times[1] and second.start >= times[2], "no gap looks shorter"
 
 
 def test_head_gzip_flaky_close_and_proxy_requests() -> None:

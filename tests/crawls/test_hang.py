@@ -28,6 +28,20 @@ def hang(text, *args, **kwargs):
 
 turbohtml.parse = hang
 """
+# Each page takes an hour to write, in a thread of a worker: the loop goes on, and so do the heartbeats.
+SLOW_MOUNT = """
+import multiprocessing, os, re, time
+rename = os.rename
+
+def rename_slowly(old, new, **given):
+    if multiprocessing.parent_process() and re.fullmatch("[0-9a-f]{24}", str(new)):
+        with open(os.environ["HANGS"], "a") as hangs:
+            hangs.write("x")
+        time.sleep(3600)
+    return rename(old, new, **given)
+
+os.rename = rename_slowly
+"""
 SOON = ("-s", "heartbeat=0.5", "-s", "dead_after=4")  # a worker without progress for 3 s is killed
 LARGE = "x" * (1 << 20)  # more than is read on the loop
 A = "http://a.example/"
@@ -80,6 +94,23 @@ def test_sigterm_ends_a_machine_whose_worker_hangs(
         wait_for(hangs.exists)
         machine.send_signal(signal.SIGTERM)
         end(machine, 3)
+
+
+@pytest.mark.fleet  # for time
+def test_sigterm_ends_a_machine_whose_mount_is_too_slow_to_write_what_it_has(tmp_path: Path, hangs: Path) -> None:
+    (tmp_path / "site" / "sitecustomize.py").write_text(SLOW_MOUNT)
+    flags = (*SOON, "-s", "timeout=3s")
+    with world(site("fine"), tmp_path) as w:
+        machine = w.start(*w.web.seeds(), *flags)
+        wait_for(hangs.exists)
+        began = time.monotonic()
+        machine.send_signal(signal.SIGTERM)
+        printed = end(machine, 3)
+        assert time.monotonic() - began >= 11, "it has the time of a request and of two takeovers"
+        assert "could not finish in time" in printed and "worker died" not in printed
+        (tmp_path / "site" / "sitecustomize.py").unlink()
+        w.crawl(*flags)
+        assert len(w.urls()) == 12 and w.refusals() == {f"{A}never": "http-404"}
 
 
 @pytest.mark.fleet  # for time

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
+import subprocess
 import time
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +16,7 @@ import pytest
 from lab.webs import FlatWeb, gaps
 from lab.world import Answers, Links, World, crawler, html, links, moved, plain, world
 
+from crawler.commands.demo.server import serve
 from crawler.commands.demo.web import Leaf, WebReply
 from crawler.errors import NOTHING
 from crawler.frontier.task import robots_task
@@ -508,6 +512,32 @@ def test_a_host_that_fails_again_and_again_does_not_hold_up_the_others(tmp_path:
         assert w.refusals() == dict.fromkeys(sick, "http-503")
         assert max(request.end for request in w.log if request.host == "well.example") < requested[-1].start
         assert set(well) <= w.urls()
+
+
+class StandsStill(FlatWeb):
+    """The process that serves it stands still at its first request, for so many seconds."""
+
+    seconds = 6.9
+    is_first = True
+
+    def reply(self, host: str, path: str) -> WebReply:
+        if self.is_first:
+            self.is_first = False
+            subprocess.Popen(["sh", "-c", f"sleep {self.seconds}; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().reply(host, path)
+
+
+@pytest.mark.fleet  # for time
+def test_a_server_that_stands_still_for_longer_than_we_wait_has_its_delay_too(tmp_path: Path) -> None:
+    web = StandsStill(1, 1)
+    with serve(web, log=tmp_path / "web.log", process=True) as server:
+        w = World(web, server.port, tmp_path)
+        w.crawl("-w", "1", "-s", "first_byte_timeout=5s")
+        first, second = [request for request in sorted(w.log) if request.path == "/robots.txt"][:2]
+        assert first.end - first.start < web.seconds, "we left, and it answered what it found when it went on"
+        assert second.start - first.end >= 2, "twice the delay, because it did not answer"
+        assert min(gaps(w.log).values()) >= 1
 
 
 def test_a_host_that_needs_no_delay_is_left_alone_too_when_it_asks_for_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ Mounting = Callable[[str, int], Mount]
 def test_thirty_events_that_machines_and_file_servers_suffer_lose_nothing(
     kind: str, mounting: Mounting, tmp_path: Path, seed: int
 ) -> None:
-    web = SlowTree(hosts=24, fanout=6, depth=4).slow_down(tmp_path / "brake", 1.0)
+    web = SlowTree(hosts=24, fanout=6, depth=4).slow_down(tmp_path / "brake", 2.5)  # 160 s at least: twice a storm
     with fleet(web, mounting(kind, 4), retries=9) as f:
         storm = Storm(f, machines=4, seed=seed)
         storm.begin()

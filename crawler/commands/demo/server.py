@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -22,11 +23,18 @@ from crawler.commands.demo.web import ROBOTS, Web, WebReply
 from crawler.commands.http_server import HttpConnection, HttpRequest, HttpServer, Reply, listen
 
 CLIENT_LEFT = 499  # logged when a client closes its connection before its reply is due
+TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux
+SINCE = struct.Struct("=52xII")  # in it: the milliseconds since the client's last bytes, and its last packet
+SLACK = 0.1  # seconds: the kernel's clock for these is less exact than ours, and no gap may look shorter than it was
 BAD_REQUEST = Reply(400, (("Content-Type", "text/plain"),), b"bad request", close=True)
 
 
 class LoggedRequest(NamedTuple):
-    """One line of the log; times are of the monotonic clock."""
+    """One line of the log; times are of the monotonic clock.
+
+    It starts when it has arrived, and ends when it is answered or its client has left: by the kernel, because a server
+    that has no CPU reads and answers requests together that came long after each other.
+    """
 
     start: float
     end: float
@@ -45,7 +53,7 @@ class WebConnection(HttpConnection):
 
     def respond(self, request: HttpRequest) -> Reply | None:
         """Return what the web has at this URL, after its delay."""
-        start = time.monotonic()
+        start = time.monotonic() - max(self._since()[0] - SLACK, 0.0)
         fields = dict(request.fields)
         host, path = _host_and_path(request.target, fields.get("host", ""))
         if request.method not in ("GET", "HEAD") or not host.isprintable() or not host or not path:
@@ -53,12 +61,24 @@ class WebConnection(HttpConnection):
         with self.server.lock:
             found = self.server.web.reply(host, path)
         if found.delay and self.client_left(within=found.delay):
-            self.server.log(LoggedRequest(start, time.monotonic(), host, path, CLIENT_LEFT))
+            self.server.log(LoggedRequest(start, self._end(start), host, path, CLIENT_LEFT))
             return None
         reply = _compress(found) if found.compress and "gzip" in fields.get("accept-encoding", "") else found
         # Logged before it is sent: a client that has its reply finds it in the log.
-        self.server.log(LoggedRequest(start, time.monotonic(), host, path, reply.status))
+        self.server.log(LoggedRequest(start, self._end(start), host, path, reply.status))
         return reply
+
+    def _end(self, start: float) -> float:
+        """Return when the client left, or else that it is now."""
+        now, since = time.monotonic(), self._since()[1] if self.client_left(within=0) else 0.0
+        return max(now - since - SLACK, start) if since > SLACK else now
+
+    def _since(self) -> tuple[float, float]:
+        """Return the seconds since the client's last bytes, and since its last packet; 0 if that is not known."""
+        if TCP_INFO is None:
+            return 0.0, 0.0
+        bytes_, packet = SINCE.unpack(self.request.getsockopt(socket.IPPROTO_TCP, TCP_INFO, SINCE.size))
+        return bytes_ / 1000, packet / 1000
 
     def bad_request(self, oversized: bool) -> Reply:
         """Log it, and say so."""

@@ -55,7 +55,7 @@ class HeartbeatThread:
 
     def _show_heartbeats(self) -> None:
         last = self._clock.monotonic()
-        while not self._ending.closed:
+        while not (self._ending.closed or self._ending.outcome == MARKED_DEAD):
             if self._clock.monotonic() - last < self._upkeep.beat_interval():
                 self._clock.sleep(POLL_INTERVAL)
                 continue

@@ -145,8 +145,17 @@ class Upkeep:
             await self._apply_settings()
         await self._flush_if_due()
         self._look_ahead()
+        if not self._ending.draining:
+            await self._keep_shards()
+        await self._pauses.check_space()
+        await self._pauses.end_those_over()
+        self._in_flight.fill_soon()
+        await asyncio.sleep(ROUND_INTERVAL)
+
+    async def _keep_shards(self) -> None:
+        """Read inboxes, take or release shards, tidy: what a worker that ends leaves to the next owners."""
         now = self._clock.monotonic()
-        if now - self._polled > self._poll_interval() and not self._ending.outcome:
+        if now - self._polled > self._poll_interval():
             await self._poll()
             self._polled = self._clock.monotonic()
         await self._poll_neighbours(now)
@@ -154,10 +163,6 @@ class Upkeep:
         if now >= self._next_tidy:
             done = await self._tidy()
             self._next_tidy = self._clock.monotonic() + TIDY_INTERVAL if done else 0.0
-        await self._pauses.check_space()
-        await self._pauses.end_those_over()
-        self._in_flight.fill_soon()
-        await asyncio.sleep(ROUND_INTERVAL)
 
     async def _apply_settings(self) -> None:
         """Apply the settings that the supervisor publishes after an edit of crawl.yaml."""
@@ -179,7 +184,7 @@ class Upkeep:
     async def _poll_neighbours(self, now: float) -> None:
         """If few tasks wait, read our inbox at once after another worker of this machine has handed tasks over."""
         sent = self._scoreboard.total("sent") - self._scoreboard.get(self._row, "sent")
-        is_due = now - self._neighbours_polled > IDLE_FLUSH_INTERVAL and not self._ending.outcome
+        is_due = now - self._neighbours_polled > IDLE_FLUSH_INTERVAL
         if sent != self._sent_seen and is_due and self._table.waiting - self._table.taken < FEW:
             self._sent_seen, self._neighbours_polled = sent, now
             await self._frontier.read_inboxes(sorted(self._frontier.owned)[:1], fresh=True)
@@ -281,7 +286,11 @@ class Upkeep:
         await self._flush.sync_records()
         self._index_left_soon()
         self._merge_past_soon()
-        return all([await self._frontier.tidy(shard) for shard in list(self._frontier.owned)])
+        for shard in list(self._frontier.owned):
+            await self._flush_if_due()  # on a slow mount each shard takes long
+            if self._ending.draining or not await self._frontier.tidy(shard):
+                return False
+        return True
 
     def _index_left_soon(self) -> None:
         """Index what dead workers have left, in the background: on each machine its first worker does so."""
@@ -341,6 +350,7 @@ class Upkeep:
         survey = self._survey.facts(due, afresh)
         waiting = self._table.waiting - self._table.revisits
         self._scoreboard.set(self._row, "waiting", waiting)
+        self._scoreboard.set(self._row, "tasks", self._table.waiting)
         self._scoreboard.set(self._row, "hosts", survey["hosts"])
         return {
             "id": self._files.me,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +14,9 @@ from lab.frontiers import on_disk
 from lab.workers import small_store
 
 from crawler.crawl import machine as machine_module
+from crawler.crawl.handler import Handler
 from crawler.crawl.machine import FEW_SUSPECTS, MAX_BLAME, SUSPECT_SECONDS, SUSPECTS_SECONDS, Machine, Plan
+from crawler.errors import STOPPED
 from crawler.frontier.batches import to_lines
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
@@ -174,3 +178,28 @@ def test_the_blame_travels_with_the_task_to_the_next_machine(root: Path, machine
     machine._blamed.clear()  # the next one is another machine's
     die(machine, CRASHED, [READ], inline=READ, blame=waiting.blame)
     assert failed(root) == {READ: "worker-died"}
+
+
+def test_a_worker_that_does_not_end_when_it_is_told_to_is_killed_and_no_page_is_blamed(
+    root: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = SimpleNamespace(exitcode=None, kill=lambda: setattr(process, "exitcode", KILLED))
+    machine._processes[0] = process  # type: ignore[assignment]
+    machine.scoreboard.set_in_flight(0, 0, to_lines([Task(A)]))
+    machine._watchdog.begin(0)
+    working: Future[str] = Future()
+    machine._work[working] = 0
+    monkeypatch.setattr(machine._watchdog, "overdue", lambda rows, settings: [*rows])
+    monkeypatch.setattr(machine, "_close", lambda row: None)
+    for _ in range(2):
+        machine._watch()
+    assert process.exitcode == KILLED and caplog.text.count("killing it (1 open request)") == 1
+    working.set_exception(BrokenProcessPool())
+    machine._watch()
+    assert not machine._work and machine._exit_code() == STOPPED
+    assert not machine._blamed and attempts(root) == {}, "the worker's batches hold all of them"
+
+
+def test_a_user_s_function_is_waited_for_also_while_a_machine_stops(root: Path) -> None:
+    plan = Plan(root, workers=1, concurrency=1, quiet=True, handler=Handler("os", "getpid"))
+    Machine(plan, Settings(shards=2, durable=False))._kill_late(0)

@@ -156,3 +156,17 @@ def test_a_worker_that_was_marked_dead_ends_and_leaves_its_shards_alone(
     run(work())
     assert mine.ending.outcome == "marked dead" and beats
     assert sorted(path.name for path in (root / "shards").iterdir()) == ["000@worker", "001@worker"]
+
+
+def test_a_worker_that_was_marked_dead_shows_no_more_heartbeats_however_long_it_takes_to_end(
+    setup: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, beats = setup(heartbeat=0.01), []
+    monkeypatch.setattr(mine.shards, "beat", lambda *given: beats.append(given))
+
+    async def work() -> None:
+        mine.worker.heartbeat.start()
+        await mine.worker.heartbeat.wait(LONG)
+
+    run(work())
+    assert mine.ending.outcome == "marked dead" and len(beats) == 1

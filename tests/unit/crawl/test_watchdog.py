@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from multiprocessing import get_context
 
 import pytest
 
 from crawler.crawl.scoreboard import TICKS, Scoreboard
-from crawler.crawl.watchdog import LARGE_PART, Watchdog, longest_silence
+from crawler.crawl.watchdog import HANDED_BACK, LARGE_PART, Watchdog, longest_silence, longest_stop
 from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
 
@@ -21,6 +22,10 @@ class Watched:
         self.watchdog = Watchdog(self.board, 10.0, Clock(lambda: self.now))
         for row in (0, 1):
             self.watchdog.begin(row)
+
+    def late(self) -> list[int]:
+        """Who has not ended in time: 50 s here, and a second for each so many tasks."""
+        return self.watchdog.overdue([0, 1], Settings(timeout=10.0, dead_after=20.0))
 
     def pass_time(self, seconds: float, *ticking: int, step: float = 0.2) -> set[int]:
         """Who was seen to hang meanwhile."""
@@ -103,6 +108,37 @@ def test_a_hang_is_dealt_with_before_other_machines_may_take_over() -> None:
         assert 0 < longest_silence(settings) <= settings.dead_after - 2 * settings.heartbeat
 
 
+def test_the_manual_says_how_long_a_stop_takes() -> None:
+    said = f"({longest_stop(Settings(), 0):.0f} seconds) and a second for each {HANDED_BACK:,} tasks"
+    assert said in " ".join(files("crawler.manual").joinpath("design.md").read_text().split())
+
+
 def test_a_tick_is_the_counter_of_that_name(watched: Watched) -> None:
     watched.board.tick(1)
     assert watched.board.get(1, "ticks") == 1 and watched.board._numbers[TICKS] == 0
+
+
+def test_workers_that_are_told_to_end_have_the_time_of_a_request_and_of_two_takeovers(watched: Watched) -> None:
+    watched.pass_time(1000, 0, 1)
+    watched.board.drain()
+    watched.pass_time(49, 0, 1)
+    assert watched.late() == []
+    watched.pass_time(2, 0, 1)
+    assert watched.late() == [0, 1]
+
+
+def test_a_worker_has_more_time_to_end_if_it_has_much_to_hand_back(watched: Watched) -> None:
+    watched.board.drain()
+    watched.board.set(1, "tasks", 10 * HANDED_BACK)
+    watched.pass_time(55, 0, 1)
+    assert watched.late() == [0]
+    watched.pass_time(6, 0, 1)
+    assert watched.late() == [0, 1]
+
+
+def test_time_in_which_the_supervisor_was_suspended_makes_no_worker_late(watched: Watched) -> None:
+    watched.board.drain()
+    watched.pass_time(1, 0, 1)
+    watched.now += 3600
+    watched.pass_time(1, 0, 1)
+    assert watched.late() == []

@@ -27,7 +27,7 @@ from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
 from crawler.frontier.hosts import Host
 from crawler.frontier.table import Table
-from crawler.frontier.task import Task
+from crawler.frontier.task import Task, revisit_task
 from crawler.store import sync as syncs
 from crawler.store.mount import Draft, Files
 from crawler.store.store import Robots
@@ -329,6 +329,47 @@ def test_a_mount_that_hangs_after_a_url_was_taken_keeps_us_from_requesting(
 
 
 # ---- the robots cache
+
+
+def test_a_worker_that_is_told_to_stop_while_it_tidies_only_ends(setup: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, tidied = setup(), []
+
+    async def tidy(shard: int) -> bool:
+        tidied.append(shard)
+        mine.scoreboard.drain()
+        return True
+
+    mine.upkeep._poll()
+    assert mine.worker.frontier.owned == {0, 1}
+    monkeypatch.setattr(mine.worker.frontier, "tidy", tidy)
+    monkeypatch.setattr(mine.worker.upkeep, "_next_tidy", 0.0)
+    mine.upkeep._round()
+    mine.upkeep._round()
+    assert tidied == [0], "each shard may take long on a slow mount, and is nothing that a stop must wait for"
+
+
+def test_visits_that_are_scheduled_count_among_what_a_worker_hands_back_when_it_ends(root: Path, setup: Make) -> None:
+    add(frontier_of(root, "other", recrawl="7d"), Task(A), revisit_task(B, 1, due=time.monotonic() + 9000))
+    mine = setup(recrawl="7d")
+    mine.upkeep._poll()
+    mine.worker.upkeep.report()
+    assert (mine.scoreboard.get(0, "waiting"), mine.scoreboard.get(0, "tasks")) == (1, 2)
+
+
+def test_what_waits_for_its_flush_does_not_wait_until_all_shards_are_tidy(
+    setup: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, waited = setup(), []
+
+    async def tidy(shard: int) -> bool:
+        waited.append(mine.worker.flush.count)
+        mine.worker.flush.put_page(Task(A), {"links": [], "bytes": 1, "depth": 0}, b"x")
+        return True
+
+    mine.upkeep._poll()
+    monkeypatch.setattr(mine.worker.frontier, "tidy", tidy)
+    mine.upkeep._tidy()
+    assert waited == [0, 0]
 
 
 def test_the_memory_of_dead_hosts_is_bounded(setup: Make, monkeypatch: pytest.MonkeyPatch) -> None:

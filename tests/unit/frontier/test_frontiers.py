@@ -22,7 +22,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
-from crawler.store.clock import SYSTEM
+from crawler.store.clock import SYSTEM, Clock
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
 
@@ -312,6 +312,48 @@ def test_what_is_in_the_folder_of_a_dead_worker_but_not_for_its_heir_is_handed_o
         assert {task.url for _, _, task in heir.table.of_shards([number])} == own
         assert {page for page, shards in on_disk(root).items() if shards == {number}} == own
     assert not any(heir.queued for heir in heirs)
+
+
+def passed_through(root: Path, home: int) -> None:
+    """URLs of all shards come to the folder of one: its owner was another's a moment ago."""
+    giver = worker(root, "giver")
+    giver.inboxes = dict.fromkeys(range(SHARDS), home)
+    handed_over(giver)
+
+
+def test_what_is_not_for_the_heir_of_a_shard_does_not_hold_up_all_else_that_it_does(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heir, listed = worker(root, "heir"), []
+    heir.own([0, 1], inherited=[0, 1])
+    passed_through(root, 0)  # it comes while what the dead worker left is rewritten
+    names = BatchFiles.names
+    monkeypatch.setattr(BatchFiles, "names", lambda *given: listed.append(given[1]) or names(*given))
+    assert heir.tidy(0)
+    assert len(listed) <= 6, "not once for each line that it may write"
+    assert on_disk(root).keys() == set(PAGES) and not heir.queued
+
+
+def test_on_a_slow_mount_what_was_inherited_is_written_anew_a_second_at_a_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, names = [0.0], BatchFiles.names
+
+    def slow(*given: Any) -> set[str]:
+        now[0] += 0.6
+        return names(*given)
+
+    handed_over(worker(root, "giver"))
+    monkeypatch.setattr(BatchFiles, "names", slow)
+    files = Sleepy(root, "heir", durable=False)
+    heir: Any = Blocking(Frontier(BatchFiles(files), SETTINGS, Clock(lambda: now[0]), inline))
+    heir.own(range(SHARDS), inherited=range(SHARDS))
+    began, steps = now[0], 1
+    while not heir.tidy(0):
+        assert now[0] - began <= frontier_module.LONGEST_STEP + 0.6, "then the worker flushes, say"
+        began, steps = now[0], steps + 1
+    assert steps > 2
+    assert {task.url for path in root.glob("frontier/*/heir-*") for task in from_lines(path.read_bytes())} == set(PAGES)
 
 
 def test_what_only_passes_through_is_news_too(root: Path) -> None:
