@@ -68,7 +68,7 @@ class Frontier:
         # dead worker may know those that we had handed over to it.
         self._unsafe: dict[int, int] = {}
         self._taken_over: dict[int, float] = {}
-        self._recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over
+        self.recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over; for others to read
         self._last_number = 0
         self._flushing = False  # whether something is out of the queue and not in the table yet
 
@@ -106,7 +106,7 @@ class Frontier:
         self._recrawl = Recrawl(settings.recrawl)
         for _ in self.table.drop_visits(self._recrawl.wants):
             await asyncio.sleep(0)
-        self._recent.clear()
+        self.recent.clear()
 
     # ---- handing over
 
@@ -123,11 +123,11 @@ class Frontier:
     def _is_new(self, task: Task) -> bool:
         """Tell whether a URL was not handed over lately: most links of a page were, with another page."""
         name = task.url if task.kind == PAGE else task.name
-        if self._recent.get(name, task.depth + 1) <= task.depth:
+        if self.recent.get(name, task.depth + 1) <= task.depth:
             return False
-        if len(self._recent) >= REMEMBERED_URLS:
-            self._recent.clear()
-        self._recent[name] = task.depth
+        if len(self.recent) >= REMEMBERED_URLS:
+            self.recent.clear()
+        self.recent[name] = task.depth
         return True
 
     async def flush(self, folders: Collection[str] = ()) -> None:

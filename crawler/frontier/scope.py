@@ -28,6 +28,7 @@ SITEMAP_LEVELS = 3  # how deep sitemaps may name other sitemaps
 SITEMAPS_PER_ROBOTS = 500  # that are read from one robots.txt
 SEED_PRIORITY = ".priority-"  # in the name of a file of seeds, before the number
 YEAR_CACHED = 600.0  # seconds until the current year is looked up again
+NOTHING: Mapping[str, int] = {}
 
 
 class Seeds:
@@ -78,10 +79,11 @@ class Seeds:
 
     # ---- which links are followed
 
-    def follow(self, record: Mapping[str, Any], via: str = "") -> list[Task]:
+    def follow(self, record: Mapping[str, Any], via: str = "", known: Mapping[str, int] = NOTHING) -> list[Task]:
         """Return the links of a record that the crawl follows, as tasks to hand over.
 
-        A page's links are one deeper. A redirect or a sitemap has no page, so its links have its own depth.
+        A page's links are one deeper. A redirect or a sitemap has no page, so its links have its own depth. Links that
+        are `known` at their depth or nearer are left out (see `Frontier.recent`).
         """
         depth = depth_of(record) + (record.get("sha224") is not None)
         if self._is_too_far(depth) or (self.settings.robots and "nofollow" in (record.get("robots") or ())):
@@ -94,6 +96,8 @@ class Seeds:
         despite = () if not wanted else ("scope",) if visited.level else ("scope", "extension")
         tasks = []
         for link, priority in zip(links_of(record), _priorities(record), strict=False):
+            if known.get(link, depth + 1) <= depth:  # as most are, with another page
+                continue
             followed, traps, given = self._judge_once(link, despite, self._widened)
             for rule in traps:
                 self._count(rule)

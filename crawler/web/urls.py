@@ -143,16 +143,24 @@ def _is_site(url: str) -> bool:
 
 def _normalize_link(link: str, base: str, folder: str, tracking: frozenset[str]) -> str | None:
     """Return the same as `normalize`, with a cache: pages of one folder share most of their links."""
-    if " " < link[:1] not in ("?", "#") and (":" not in link or link.startswith(("http://", "https://"))):
-        base = folder  # all that such a link can depend on
+    if ":" in link and _OTHER_SCHEME(link):
+        return None
+    # All that such a link can depend on.
+    if link.startswith(("http://", "https://")):
+        base = ""
+    elif " " < link[:1] not in ("?", "#") and ":" not in link:
+        base = folder
     if len(link) + len(base) > MAX_CACHED:
-        return normalize(link, base, tracking)
+        return normalize(link, base or None, tracking)
     return _normalize_once(link, base, tracking)
+
+
+_OTHER_SCHEME = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*+:", re.ASCII | re.IGNORECASE).match  # as in mailto:
 
 
 @lru_cache(maxsize=8_192)
 def _normalize_once(link: str, base: str, tracking: frozenset[str]) -> str | None:
-    return normalize(link, base, tracking)
+    return normalize(link, base or None, tracking)
 
 
 def why_not(url: str) -> str:

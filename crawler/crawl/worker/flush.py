@@ -97,7 +97,7 @@ class Flush:
         saved: Saved | None = None,
     ) -> None:
         """5 to 7. Queue a page: its body, the links to hand over, its record; a redirect or a sitemap has no body."""
-        self._frontier.hand_over(self._seeds.follow(record, via))
+        self._frontier.hand_over(self._seeds.follow(record, via, self._frontier.recent))
         outcome = Outcome(task, record, body, saved=saved, is_due_soon=self._plan(record))
         self._frontier.table.note_fetched(task, outcome.weight + (saved.size if saved else 0))
         self._handle(outcome)
@@ -123,7 +123,7 @@ class Flush:
     ) -> None:
         """Queue what a revisit found: the next visit and new links to hand over, html if it is another, a record."""
         if not is_same and failure is None:
-            self._frontier.hand_over(self._seeds.follow(with_new_links(record, old), via))
+            self._frontier.hand_over(self._seeds.follow(with_new_links(record, old), via, self._frontier.recent))
         is_due_soon = self._plan(record)
         found: Any = "failed" if failure else "same" if is_same else "news" if is_news else "other"
         self._handle(Outcome(task, record, body, saved=saved, found=found, old=old, is_due_soon=is_due_soon))

@@ -103,7 +103,7 @@ class Crew(RuleBasedStateMachine):
         worker = self.crew[number]
         if url not in self.done:
             self.model.add(url)
-        worker._recent.clear()
+        worker.recent.clear()
         worker.hand_over([Task(url, depth)])
         worker.flush()
 

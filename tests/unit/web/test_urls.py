@@ -259,6 +259,20 @@ def test_plainly_written_links_are_only_joined_and_come_out_as_the_standard_has_
             assert_normalized_as_one_by_one(links, page)
 
 
+def test_a_link_that_does_not_depend_on_its_page_is_parsed_once_for_all_pages_and_one_of_another_scheme_never() -> None:
+    links = ["http://bare.example", "HTTPS://loud.example/", "mailto:a@b.example", "javascript:void(0)", "tel:1"]
+    urls._normalize_once.cache_clear()
+    for number in range(100):
+        assert list(urls.normalize_links(links, f"http://{number}.example/{number}")) == [
+            "http://bare.example/",
+            "https://loud.example/",
+            None,
+            None,
+            None,
+        ]
+    assert urls._normalize_once.cache_info().misses == 1 + 100, "what is loud is rare"
+
+
 def test_host_key_and_shard_of_a_url_stay_as_they_are_for_ever() -> None:
     url = "https://example.org:8080/a/b?c=/d"
     assert urls.host(url) == "example.org:8080"
