@@ -217,7 +217,6 @@ def _be_worker(data: int, files: tuple[int, ...]) -> None:
     try:
         from crawler.crawl import forked  # here: it needs modules that only a process with workers has
 
-        set_name("crawl-worker")
         code = forked.run(data, files)
     except BaseException:  # noqa: BLE001 - as above
         sys.excepthook(*sys.exc_info())

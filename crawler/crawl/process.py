@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from crawler.crawl.cpu import Core
+from crawler.crawl.fork_server import set_name
 from crawler.crawl.logs import Logs
 from crawler.crawl.scoreboard import Scoreboard
 from crawler.errors import StoreAway
@@ -38,6 +39,7 @@ def init_worker(scoreboard: Scoreboard, logs: Logs) -> None:
     """Set up a pool's process as a worker."""
     global _scoreboard
     _scoreboard = scoreboard
+    set_name("crawl-worker")
     with suppress(OSError, AttributeError):  # another C library
         for option, value in MALLOC.items():
             ctypes.CDLL(None).mallopt(option, value)

@@ -338,10 +338,10 @@ def children(pid: int) -> list[int]:
 
 
 def is_worker(pid: int) -> bool:
-    """Whether a process is a worker: forked from the fork server, or a new interpreter."""
+    """Whether a process is a worker, which has this name once it has begun."""
     with suppress(OSError):
         folder = Path(f"/proc/{pid}")
-        return (folder / "comm").read_text() == "crawl-worker\n" or b"spawn_main" in (folder / "cmdline").read_bytes()
+        return (folder / "comm").read_text() == "crawl-worker\n"
     return False
 
 

@@ -124,12 +124,19 @@ def _kill_half_way(
             return None
         seen = show.workers()
         time.sleep(LOOK)
-    owners = frozenset(id for id, pid in seen.items() if _parent(pid) == first.pid)
+    owners = frozenset(id for id, pid in seen.items() if _is_below(pid, first.pid))
     first.kill()
     first.wait()
     killed = Killed(show.done(), owners)
     show.tell(f"kill -9 machine 1, with {len(killed.done):,} of {show.total:,} URLs done")
     return killed
+
+
+def _is_below(pid: int, machine: int) -> bool:
+    """Tell whether a process was started by a machine, or by one that the machine started."""
+    while pid > 1 and pid != machine:
+        pid = _parent(pid)
+    return pid == machine
 
 
 def _parent(pid: int) -> int:

@@ -43,11 +43,11 @@ def test_a_worker_is_forked_from_the_fork_server_and_not_from_the_program() -> N
         with fork_server.running(load):
             pool, process = started()
             print(child.submit(pool, os.getppid).result() == fork_server.current().pid != os.getpid())
-            print(name(process.pid), name(fork_server.current().pid))
+            print(name(fork_server.current().pid))
             pool.shutdown()
         print(fork_server.current())
         """)
-        == "True\ncrawl-worker crawl-fork\nNone\n"
+        == "True\ncrawl-fork\nNone\n"
     )
 
 
