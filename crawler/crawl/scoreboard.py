@@ -177,9 +177,9 @@ def _write_line(array: Any, start: int, line: bytes) -> None:
 
 def _write_bytes(array: Any, start: int, data: bytes) -> None:
     """Write bytes so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
-    cells = memoryview(array).cast("B")  # ctypes would write one byte after the other
-    cells[start] = 0
+    array[start] = b"\0"
     if data:
+        cells = memoryview(array).cast("B")  # ctypes would write one byte after the other
         cells[start + 1 : start + len(data) + 1] = data[1:] + b"\0"
         cells[start] = data[0]
 

@@ -41,6 +41,11 @@ class Places:
             self._count += 1
         return True
 
+    @property
+    def for_body(self) -> Callable[[], None] | None:
+        """What is to be called when the body is gone; None for a small one, which has no place."""
+        return self.release if self._count else None
+
     def release(self) -> None:
         """Give all places back, and let those who wait for them try again."""
         count, self._count = self._count, 0

@@ -127,15 +127,17 @@ class Fetcher:
     def _kept(self, request: Request, response: Response, keep: Callable[[Exchange], object]) -> Response:
         """Let a response be kept; its body has its places until both the page and the exchange are gone."""
         held = _Held()
-        weakref.finalize(held, _on_loop, asyncio.get_running_loop(), response.release)
+        if response.release:
+            weakref.finalize(held, _on_loop, asyncio.get_running_loop(), response.release)
+            response = replace(response, release=partial(_let_go, held))
         keep(exchange_of(request, response, self.options.proxy is not None, held))
-        return replace(response, release=partial(_let_go, held))
+        return response
 
     async def _page(self, request: Request, response: Response) -> Fetched | Failure:
         """Decode a body; few that become large are there at a time, and until they are read and gone."""
         if response.saved:
             return Fetched(request.url, response.status, response.headers, saved=response.saved)
-        releases = [response.release]
+        releases = [response.release] if response.release else []
         page = _page(request, response, min(request.limit, STEPS[0][0]))
         if page is None:
             await self._inflating.acquire()

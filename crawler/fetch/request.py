@@ -116,7 +116,7 @@ class Request:
         return Failure(self.url, reason, detail, retry_after)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, likewise
 class Response:
     """A response: the outcome if the headers decided it, else the body before decoding."""
 
@@ -125,7 +125,7 @@ class Response:
     outcome: Fetched | Failure | None = None
     body: bytes = b""
     whole: bool = True
-    release: Callable[[], None] = lambda: None  # to be called when the body is gone: see `budget`
+    release: Callable[[], None] | None = None  # to be called when the body is gone, if it has places: see `budget`
     address: str = ""  # that it came from
     head: tuple[bytes, ...] = ()  # status line and header lines as they came, of a request that is archived
     truncated: str = ""  # why the body is not whole, likewise

@@ -165,7 +165,7 @@ class Transfer:
         if request.reach < METADATA and self._socket < 0 and not self._private and self._is_private_connection():
             return request.fail("private-address", self.curl.getinfo(pycurl.PRIMARY_IP))
         if (code == 0 or self._size > request.limit) and self._status:
-            return Response(self._status, self._headers, None, body, code == 0, self.places.release, self._address())
+            return Response(self._status, self._headers, None, body, code == 0, self.places.for_body, self._address())
         if code == 0:
             return request.fail("cut-short", "the connection ended in the headers")
         if self._private and self._socket < 0:
@@ -189,7 +189,7 @@ class Transfer:
             outcome,
             body,
             code == 0,
-            self.places.release,
+            self.places.for_body,
             self._address(),
             tuple(raw_head(self._lines)),
             truncated,

@@ -6,6 +6,7 @@ import asyncio
 import select
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 import pycurl
 
@@ -36,7 +37,8 @@ class CurlClient:
         self._in_flight: dict[pycurl.Curl, Transfer] = {}
         self._sockets: dict[int, int] = {}  # those in the epoll, and the events that are wanted there
         self._unwatched: set[int] = set()  # those of them that libcurl keeps open without a request
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = self._wakes = inf  # when libcurl is to be called next, and when the timer fires
         self._stuck = StuckWatch()
         self._common_names = CommonNames()
         self._savers = Savers()
@@ -162,18 +164,29 @@ class CurlClient:
         self._unwatched.discard(number)
 
     def _on_timer(self, milliseconds: int) -> None:
-        """Call libcurl again after this time, not at once: it must not be called from its own callback."""
+        """Call libcurl again after this time, not at once: it must not be called from its own callback.
+
+        It changes its mind with each request. So a timer that fires too early stays, and waits for the rest then.
+        """
+        if self._loop is None:
+            return
+        self._due = self._loop.time() + milliseconds / 1000 if milliseconds >= 0 else inf
+        if self._due < self._wakes:
+            self._set_timer(self._loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer:
             self._timer.cancel()
-        if milliseconds < 0 or self._loop is None:
-            self._timer = None
-        elif milliseconds == 0:
-            self._timer = self._loop.call_soon(self._on_timeout)
-        else:
-            self._timer = self._loop.call_later(milliseconds / 1000, self._on_timeout)
+        self._wakes, self._timer = self._due, loop.call_at(self._due, self._on_timeout)
 
     def _on_timeout(self) -> None:
-        self._timer = None
+        assert self._loop is not None
+        self._wakes, self._timer = inf, None
+        if self._due > self._loop.time():
+            if self._due < inf:
+                self._set_timer(self._loop)
+            return
+        self._due = inf
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         self._collect()
 

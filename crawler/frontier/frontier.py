@@ -112,23 +112,22 @@ class Frontier:
 
     def hand_over(self, tasks: Iterable[Task]) -> None:
         """Queue URLs for their shards, whoever owns them; `flush` writes them there."""
-        # A revisit is handed over once: it need not be remembered.
-        self._queue.extend(task for task in tasks if task.attempt or task.kind == REVISIT or self._is_new(task))
+        recent, queue = self.recent, self._queue
+        for task in tasks:
+            name = task.url if task.kind == PAGE else task.name
+            if not task.attempt and task.kind != REVISIT:  # those are handed over once: they need not be remembered
+                # Most links of a page were handed over lately, with another page.
+                if recent.get(name, task.depth + 1) <= task.depth:
+                    continue
+                if len(recent) >= REMEMBERED_URLS:
+                    recent.clear()
+                recent[name] = task.depth
+            queue.append(task)
 
     def retry(self, task: Task) -> None:
         """Queue a URL of ours whose failure record was removed, although it was done a moment ago."""
         self.table.forget_done(task)
         self._queue.append(task)
-
-    def _is_new(self, task: Task) -> bool:
-        """Tell whether a URL was not handed over lately: most links of a page were, with another page."""
-        name = task.url if task.kind == PAGE else task.name
-        if self.recent.get(name, task.depth + 1) <= task.depth:
-            return False
-        if len(self.recent) >= REMEMBERED_URLS:
-            self.recent.clear()
-        self.recent[name] = task.depth
-        return True
 
     async def flush(self, folders: Collection[str] = ()) -> None:
         """Write what is queued, a batch for each owner, and add our own part to the table.
@@ -140,8 +139,12 @@ class Frontier:
         misrouted, self._misrouted = self._misrouted, []
         tasks: dict[int, list[Task]] = defaultdict(list)
         first = min(self.owned, default=0)
+        inboxes: dict[int, int] = {}
         for task in queue:
-            tasks[self._inbox(self.shard_of(task), first)].append(task)
+            shard = self.shard_of(task)
+            if shard not in inboxes:
+                inboxes[shard] = self._inbox(shard, first)
+            tasks[inboxes[shard]].append(task)
         for task, _ in misrouted:
             shard = self.shard_of(task)
             tasks[self._inbox(shard, first) if shard in self._batches else shard].append(task)
@@ -229,8 +232,9 @@ class Frontier:
         for shard, name in new:
             data = await self._io(self._batch_files.get, shard, name)
             for part in in_parts(retries_of(data or b"", self._clock), ADDED_AT_ONCE):
-                ours = [task for task in part if self.shard_of(task) in self._batches]
-                self.table.add(ours, number, self.shard_of, self._clock.monotonic())
+                placed = ((self.shard_of(task), task) for task in part)
+                ours = [it for it in placed if it[0] in self._batches]
+                self.table.add(ours, number, self._clock.monotonic())
                 await asyncio.sleep(0)
 
     async def read_on(self) -> None:
@@ -258,17 +262,20 @@ class Frontier:
         self.batches_read += 1
         number = self._batches[home][name] = self._new_number()
         # Some at a time, so that visits go on meanwhile.
-        for part in in_parts(filter(self._recrawl.wants, tasks), ADDED_AT_ONCE):
-            self.table.add(self._ours(part, number), number, self.shard_of, self._clock.monotonic())
+        for part in in_parts(tasks, ADDED_AT_ONCE):
+            self.table.add(self._ours(part, number), number, self._clock.monotonic())
             if len(part) == ADDED_AT_ONCE:
                 await asyncio.sleep(0)
 
-    def _ours(self, tasks: list[Task], number: int) -> list[Task]:
-        """Return the tasks of a batch that are for us, and put the others aside."""
-        ours: list[Task] = []
+    def _ours(self, tasks: list[Task], number: int) -> list[tuple[int, Task]]:
+        """Return the wanted tasks of a batch that are for us, with their shards, and put those of others aside."""
+        ours: list[tuple[int, Task]] = []
         for task in tasks:
-            if self.shard_of(task) in self._batches:
-                ours.append(task)
+            if task.kind == REVISIT and not self._recrawl.wants(task):
+                continue
+            shard = self.shard_of(task)
+            if shard in self._batches:
+                ours.append((shard, task))
             else:
                 self._misrouted.append((task, number))
                 self.table.left[number] += 1

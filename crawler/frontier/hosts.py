@@ -115,6 +115,7 @@ class Hosts:
         self._ready: tuple[list[Entry], list[Entry]] = ([], [])  # heaps by `since`: not answered, answered
         self._oldest = [inf, inf]  # due time of the first stored host: not answered, answered
         self._entries = 0
+        self._has_uncounted = False  # whether there may be hosts whose size in the store is not known
         self._arrivals = 0  # of hosts that are due at the same time, the first to arrive goes first
         db.executescript(SCHEMA)
 
@@ -132,23 +133,25 @@ class Hosts:
 
     def enter(self, name: str, shard: int, size: int | None = 0) -> None:
         """Make the row of a host, if it has none; of one that others have requested the `size` in the store is None."""
+        if name in self.loaded:
+            return
         domain = urls.zone(name)
         values = (name, shard, domain, size)
         row = "INSERT OR IGNORE INTO host VALUES (?, ?, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, ?, ?)"
         if self._db.execute(row, values).rowcount:
             self.domains.add(domain, shard, hosts=1)
+            self._has_uncounted = self._has_uncounted or size is None
 
     def knows(self, name: str) -> bool:
         """Tell whether a host has a row."""
         found = self._db.execute("SELECT 1 FROM host WHERE host = ?", (name,)).fetchone()
         return name in self.loaded or found is not None
 
-    def wake(self, name: str, shard: int, now: float) -> None:
-        """Note that a host has URLs to take."""
+    def wake(self, name: str, now: float) -> None:
+        """Note that a host, which has a row, has URLs to take."""
         if name in self.loaded:
             return self.requeue(self.loaded[name], now)
         self._arrivals += 1
-        self.enter(name, shard)
         wake = "UPDATE host SET state = 1, due = max(due, ?), arrival = ? WHERE host = ? AND state = 0"
         found = self._db.execute(f"{wake} RETURNING answered, due", (now, self._arrivals, name)).fetchall()
         for answered, due in found:
@@ -188,6 +191,7 @@ class Hosts:
             rows = self._db.execute(query, (answered, now, LOADED_AT_ONCE)).fetchall()
             if rows:  # else those that were there are forgotten
                 self._make_room()
+                self._db.executemany("UPDATE host SET state = 2 WHERE host = ?", [row[:1] for row in rows])
             for row in rows:
                 self._add(Host(*row))
             oldest = "SELECT min(due) FROM host WHERE state = 1 AND answered = ?"
@@ -211,7 +215,6 @@ class Hosts:
         host.met, host.answered = bool(host.met), bool(host.answered)
         host.since = host.due
         self.loaded[host.name] = host
-        self._db.execute("UPDATE host SET state = 2 WHERE host = ?", (host.name,))
         self._push(READY, host)
 
     # ---- which is next
@@ -258,7 +261,8 @@ class Hosts:
         return heap[0][2] if heap else None
 
     def _pop_first(self, now: float, unanswered: bool) -> Host | None:
-        self._load(now, unanswered)
+        if now >= min(self._oldest):
+            self._load(now, unanswered)
         host = self._first(unanswered)
         if host is not None:
             heapq.heappop(self._ready[host.answered])
@@ -391,9 +395,12 @@ class Hosts:
 
     def set_stored(self, host: Host, kept: int, size: int) -> None:
         """Note how many pages of a host in memory are stored, and their bytes."""
-        self.domains.add(host.domain, host.shard, pages=kept - host.kept, bytes=size - (host.size or 0))
+        pages, bytes = kept - host.kept, size - (host.size or 0)
+        if pages or bytes:
+            self.domains.add(host.domain, host.shard, pages=pages, bytes=bytes)
+        if host.size is None:  # its row says so, too
+            self._db.execute("UPDATE host SET size = ? WHERE host = ?", (size, host.name))
         host.kept, host.size = kept, size
-        self._db.execute("UPDATE host SET size = ? WHERE host = ?", (size, host.name))  # it is counted
 
     def count_unmet(self, name: str, kept: int, size: int) -> None:
         """Note the same of a host that we have not met, unless that is known by now."""
@@ -407,6 +414,8 @@ class Hosts:
 
     def uncounted(self, domain: str) -> str | None:
         """Return a host of a domain of which it is not known how much is stored."""
+        if not self._has_uncounted:  # as in a crawl that nobody has begun before
+            return None
         query = "SELECT host FROM host WHERE domain = ? AND size IS NULL LIMIT 1"
         found = self._db.execute(query, (domain,)).fetchone()
         return found[0] if found else None

@@ -35,24 +35,22 @@ class Limits(NamedTuple):
 
     def reached_by_host(self, pages: int, bytes: int) -> str | None:
         """Return the limit that a host with so much in the store has reached, by its name."""
-        if _is_reached(self.max_per_host, pages):
+        if self.max_per_host is not None and pages >= self.max_per_host:
             return "max_per_host"
-        return "max_bytes_per_host" if _is_reached(self.max_bytes_per_host, bytes) else None
+        is_large = self.max_bytes_per_host is not None and bytes >= self.max_bytes_per_host
+        return "max_bytes_per_host" if is_large else None
 
     def reached_by_domain(self, pages: int, bytes: int) -> str | None:
         """Return the same for a domain."""
-        if _is_reached(self.max_per_domain, pages):
+        if self.max_per_domain is not None and pages >= self.max_per_domain:
             return "max_per_domain"
-        return "max_bytes_per_domain" if _is_reached(self.max_bytes_per_domain, bytes) else None
+        is_large = self.max_bytes_per_domain is not None and bytes >= self.max_bytes_per_domain
+        return "max_bytes_per_domain" if is_large else None
 
     @property
     def count_domains(self) -> bool:
         """Whether it matters how much is stored of a domain."""
         return self.max_per_domain is not None or self.max_bytes_per_domain is not None
-
-
-def _is_reached(most: int | None, count: int) -> bool:
-    return most is not None and count >= most
 
 
 def limits_of(settings: Settings) -> Limits:

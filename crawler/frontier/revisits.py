@@ -32,13 +32,13 @@ class Revisits:
         self.next_due = inf  # when the first scheduled one is due
         db.executescript(SCHEMA)
 
-    def ripen(self, now: float) -> list[tuple[str, int]]:
-        """Let some of the revisits that are due be taken; return the hosts and shards that have some."""
-        query = "SELECT key, host, shard FROM task WHERE state = 2 AND due <= ? ORDER BY due LIMIT ?"
+    def ripen(self, now: float) -> set[str]:
+        """Let some of the revisits that are due be taken; return the hosts that have some."""
+        query = "SELECT key, host FROM task WHERE state = 2 AND due <= ? ORDER BY due LIMIT ?"
         found = self._db.execute(query, (now, RIPENED_AT_ONCE)).fetchall()
         self._db.executemany("UPDATE task SET state = 3 WHERE key = ?", [row[:1] for row in found])
         self.read_next_due()
-        return list({(host, shard) for _, host, shard in found})
+        return {host for _, host in found}
 
     def read_next_due(self) -> None:
         """Note when the first scheduled one is due."""

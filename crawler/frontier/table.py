@@ -31,6 +31,7 @@ RIPENED_AT_ONCE = 1000  # retries
 SKIPPED_AT_ONCE = 1000  # URLs of a host that has reached a limit
 LIMIT_INTERVAL = 60.0  # seconds until a host is looked at again while only revisits may be taken
 CHANGED_AT_ONCE = 1000  # URLs of a shard that is released
+INSERT = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 TASK_COLUMNS = "url, depth, attempt, due, via, priority, kind, detail, blame"  # in the order of Task's fields
 
 # Rows are in the order in which they arrived, and are taken in about that order. Only the index of keys is accessed at
@@ -94,22 +95,22 @@ class Table:
 
     # ---- adding
 
-    def add(self, tasks: Iterable[Task], batch: int, shard_of: Callable[[Task], int], now: float = 0.0) -> None:
-        """Add the URLs of a batch; those that are known already do not count as its own."""
-        hosts: dict[str, int] = {}
-        known: set[str] = set()
-        for task in tasks:
-            shard, host = shard_of(task), task.host
-            if host not in known and not self._is_admitted(task, host):
-                self.skipped[MAX_HOSTS] += 1
-                continue
-            if host not in known:
-                known.add(host)
+    def add(self, tasks: Iterable[tuple[int, Task]], batch: int, now: float = 0.0) -> None:
+        """Add the URLs of a batch, each with its shard; those that are known already do not count as its own."""
+        hosts: dict[str, bool] = {}  # that were entered, and whether they have something new
+        for shard, task in tasks:
+            host = task.host
+            if host not in hosts:
+                if not self._is_admitted(task, host):
+                    self.skipped[MAX_HOSTS] += 1
+                    continue
+                hosts[host] = False
                 self._hosts.enter(host, shard)
-            if self._add(task, batch, shard):
-                hosts[host] = shard
-        for host, shard in hosts.items():
-            self._hosts.wake(host, shard, now)
+            if self._add(task, host, batch, shard):
+                hosts[host] = True
+        for host, has_new in hosts.items():
+            if has_new:
+                self._hosts.wake(host, now)
 
     def _is_admitted(self, task: Task, host: str) -> bool:
         """Tell whether a task may be added: not if its host is new, and its domain has all the hosts that it may have.
@@ -125,10 +126,10 @@ class Table:
         """Note (host, shard, folders) of hosts of which others may have done pages: they must be met again."""
         self._hosts.remember(past)
 
-    def _add(self, task: Task, batch: int, shard: int) -> bool:
+    def _add(self, task: Task, host: str, batch: int, shard: int) -> bool:
         """Add a task, and tell whether its URL was not known yet."""
         key = key_of(task)
-        if self._insert(key, task, batch, shard):
+        if self._insert(key, task, host, batch, shard):
             return True
         query = "SELECT state, depth, attempt, batch, priority FROM task WHERE key = ?"
         *row, priority = self._db.execute(query, (key,)).fetchone()
@@ -142,20 +143,20 @@ class Table:
             self._renew(key, task, batch, *row)
         return False
 
-    def _insert(self, key: bytes, task: Task, batch: int, shard: int) -> bool:
-        is_revisit = task.kind == REVISIT
-        state = SCHEDULED if is_revisit else LATER if task.due else WAITING
-        rank, host = self._rank(task), task.host
-        values = (key, shard, host, state, task.depth, task.attempt, task.due, rank, batch)
-        more = (task.url, task.via, task.priority, task.kind, task.detail, task.blame)
-        insert = "INSERT OR IGNORE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        if not self._db.execute(insert, values + more).rowcount:
+    def _insert(self, key: bytes, task: Task, host: str, batch: int, shard: int) -> bool:
+        url, depth, attempt, due, via, priority, kind, detail, blame = task
+        is_revisit = kind == REVISIT
+        state = SCHEDULED if is_revisit else LATER if due else WAITING
+        rank = self._rank(task)
+        values = (key, shard, host, state, depth, attempt, due, rank, batch, url, via, priority, kind, detail, blame)
+        if not self._db.execute(INSERT, values).rowcount:
             return False
         self.left[batch] += 1
         self.waiting += 1
         self.revisits += is_revisit
         self.arrivals += 1
-        self._note_due(state, task.due)
+        if state != WAITING:
+            self._note_due(state, due)
         loaded = self._hosts.loaded.get(host)
         if loaded is not None and is_revisit:
             loaded.reread_revisits()
@@ -247,8 +248,8 @@ class Table:
         if now >= self._next_later:
             self._ripen(now)
         if now >= self._revisits.next_due:
-            for name, shard in self._revisits.ripen(now):
-                self._wake_revisits(name, shard, now)
+            for name in self._revisits.ripen(now):
+                self._wake_revisits(name, now)
         while host := self._hosts.next(now, unanswered):
             is_held = self._is_held(host)
             only = revisits_only or (not is_held and self._is_full(host))
@@ -267,9 +268,9 @@ class Table:
 
     def _is_full(self, host: Host) -> bool:
         """Tell whether a host has reached a limit, or would with what is taken; a robots or retry task may go on."""
-        size = (host.size or 0) + host.pending if host.taken else 0
-        is_near = self.limits.reached_by_host(host.kept + host.taken, size) is not None
-        return (is_near or self._limit_of(host) is not None) and not self._has_side_task(host.name)
+        size = (host.size or 0) + host.pending  # with what is taken
+        rule = self.limits.reached_by_host(host.kept + host.taken, size) or self._limit_of_domain(host)
+        return rule is not None and not self._has_side_task(host.name)
 
     def _hold_back(self, host: Host, now: float) -> None:
         """Let a host wait at a limit; once so much of it or its domain is stored, its other URLs are skipped."""
@@ -293,9 +294,11 @@ class Table:
 
     def _limit_of(self, host: Host) -> str | None:
         """Return the limit that a host or its domain has reached, by its name."""
-        rule = self.limits.reached_by_host(host.kept, host.size or 0)
-        if rule or not self.limits.count_domains:
-            return rule
+        return self.limits.reached_by_host(host.kept, host.size or 0) or self._limit_of_domain(host)
+
+    def _limit_of_domain(self, host: Host) -> str | None:
+        if not self.limits.count_domains:
+            return None
         return self.limits.reached_by_domain(*self._hosts.domains.count(host.domain)[1:])
 
     def _has_side_task(self, host: str) -> bool:
@@ -305,18 +308,18 @@ class Table:
 
     def _ripen(self, now: float) -> None:
         """Let retries that are due wait again."""
-        query = "SELECT key, host, shard FROM task WHERE state = 1 AND due <= ? LIMIT ?"
-        for key, host, shard in self._db.execute(query, (now, RIPENED_AT_ONCE)).fetchall():
+        query = "SELECT key, host FROM task WHERE state = 1 AND due <= ? LIMIT ?"
+        for key, host in self._db.execute(query, (now, RIPENED_AT_ONCE)).fetchall():
             self._db.execute("UPDATE task SET state = 0 WHERE key = ?", (key,))
             self._reread(host)
-            self._hosts.wake(host, shard, now)
+            self._hosts.wake(host, now)
         (found,) = self._db.execute("SELECT min(due) FROM task WHERE state = 1").fetchone()
         self._next_later = inf if found is None else found
 
-    def _wake_revisits(self, name: str, shard: int, now: float) -> None:
+    def _wake_revisits(self, name: str, now: float) -> None:
         if name in self._hosts.loaded:
             self._hosts.loaded[name].reread_revisits()
-        self._hosts.wake(name, shard, now)
+        self._hosts.wake(name, now)
 
     def _is_free(self, key: bytes, shard: int) -> bool:
         return key not in self._taken and shard not in self.held
@@ -400,6 +403,8 @@ class Table:
 
     def next_retry(self, host: str) -> float:
         """Return when the first retry of a host is due; 0 if there is none."""
+        if self._next_later == inf:
+            return 0.0
         found = self._db.execute("SELECT min(due) FROM task WHERE state = 1 AND host = ?", (host,)).fetchone()[0]
         return float(found or 0.0)
 
@@ -663,5 +668,5 @@ class Table:
 
 
 def key_of(task: Task) -> bytes:
-    """Return a task's key as the table has it: bytes, half as long."""
-    return bytes.fromhex(urls.key(task.url if task.kind == PAGE else task.name))
+    """Return a task's key as the table has it."""
+    return urls.key_bytes(task.url if task.kind == PAGE else task.name)

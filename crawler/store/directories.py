@@ -198,9 +198,15 @@ class DirectoryHandles:
 
 def inside(name: str) -> str:
     """Return the name, or raise an error if it leads out of the store; callers check too, this is the last guard."""
-    if "\0" in name or ".." in name.split("/"):
+    if "\0" in name or (".." in name and ".." in name.split("/")):
         raise StoreError(f"{name!r} leads out of the store; nothing was read or written there")
     return name
+
+
+def split(name: str) -> tuple[str, str]:
+    """Return the folder of a name, and the name without it."""
+    folder, _, leaf = inside(name).rpartition("/")
+    return folder, leaf
 
 
 def folder_of(name: str) -> str:

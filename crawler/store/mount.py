@@ -12,8 +12,8 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from crawler.errors import StoreAway, StoreError
 from crawler.store import sync
-from crawler.store.directories import folder_of, leaf_of
+from crawler.store.directories import folder_of, leaf_of, split
 from crawler.store.reading import ReadFiles
 
 NO_NODES = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
@@ -45,7 +45,7 @@ class Io(Protocol):
     async def __call__(self, call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as two are made for each page
 class Draft:
     """A file that is written, but still under a temporary name."""
 
@@ -92,6 +92,7 @@ class Files(ReadFiles):
         With `later` its bytes may wait for the next `sync` to reach the disk, where that syncs many files at once.
         `check` is called just before it gets its name, because all before that may have hung for long.
         """
+        folder, leaf = split(name)
         may_have_arrived = False  # whether a rename failed and its file is gone: then only the reply may be lost
 
         def write(handle: int) -> None:
@@ -99,7 +100,7 @@ class Files(ReadFiles):
             may_have_arrived = False
             draft = Draft(name, self._new_name(), data)
             # What replaces a file is on the disk before it does: a record may rest on the old one.
-            is_later = later and not self._must_replace(handle, leaf_of(name))
+            is_later = later and not self._must_replace(handle, leaf)
             try:
                 self._write_new(handle, draft.temporary, data, is_later, mode)
                 check()
@@ -115,23 +116,21 @@ class Files(ReadFiles):
                 draft.remove(handle)
                 raise
 
-        with self._translated(name):
-            try:
-                self._do_in(folder_of(name), write)
-            except OSError:
-                # An old file with the same bytes does not count: the disk may have lost it, which is why it is put.
-                if not may_have_arrived or not self._has_arrived(name, data):
-                    raise
+        try:
+            self._do_in(folder, write)
+        except OSError as error:
+            # An old file with the same bytes does not count: the disk may have lost it, which is why it is put.
+            if not may_have_arrived or not self._has_arrived(name, data):
+                raise self.translate(error, name) from error
 
     def draft(self, name: str, data: bytes) -> Draft:
         """Write a file under a temporary name, to be synced with others before it is published."""
         draft = Draft(name, self._new_name(), data)
-        with self._translated(name):
-            try:
-                self._do_in(folder_of(name), lambda handle: self._write_new(handle, draft.temporary, data, later=True))
-            except OSError:
-                self._note_leftover(draft)
-                raise
+        try:
+            self._do_in(folder_of(name), lambda handle: self._write_new(handle, draft.temporary, data, later=True))
+        except OSError as error:
+            self._note_leftover(draft)
+            raise self.translate(error, name) from error
         return draft
 
     def publish(self, draft: Draft, check: Callable[[], None] = no_check) -> None:
@@ -141,8 +140,11 @@ class Files(ReadFiles):
             check()
             draft.rename(handle)
 
-        with self._translated(draft.name), self._unless_arrived(draft.name, draft.data):
+        try:
             self._do_in(folder_of(draft.name), rename)
+        except OSError as error:  # the reply to a rename may be lost, and its retry finds no source
+            if not self._has_arrived(draft.name, draft.data):
+                raise self.translate(error, draft.name) from error
 
     def discard(self, draft: Draft) -> None:
         """Remove a draft, if it still is one."""
@@ -207,15 +209,6 @@ class Files(ReadFiles):
     def _must_replace(self, handle: int, name: str) -> bool:
         """Tell whether a file whose bytes could wait for the next sync has this name."""
         return self.durable and self._syncs_at_once and _exists(handle, name)
-
-    @contextmanager
-    def _unless_arrived(self, name: str, data: bytes) -> Iterator[None]:
-        """Ignore an error if the file is there: the reply to a rename may be lost, and its retry finds no source."""
-        try:
-            yield
-        except OSError:
-            if not self._has_arrived(name, data):
-                raise
 
     def _has_arrived(self, name: str, data: bytes) -> bool:
         with suppress(OSError):
@@ -361,8 +354,10 @@ class Files(ReadFiles):
 
     @property
     def _syncs_at_once(self) -> bool:
-        with self._translated(""):
+        try:
             return self._disk.syncs_at_once()
+        except OSError as error:
+            raise self.translate(error, "") from error
 
     def has_latency(self) -> bool:
         """Whether each file takes long to write, so that writing several at a time is worth its threads."""

@@ -54,6 +54,9 @@ class Disk:
 
     def syncs_at_once(self) -> bool:
         """Whether one call syncs all that is written there from now on."""
+        known = self._at_once
+        if known is not None:
+            return known
         with self._opening:
             if self._at_once is None:
                 at_once = one_call_syncs_all(self._root)

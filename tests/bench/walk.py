@@ -72,6 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_root(Path(folder))
         setup = Setup(Path(folder), get, robots=False, delay=0.0, concurrency=1)
+        setup.store.files.directories.max_kept = 64  # it keeps folders open, as it does in its process
         setup.beat()
         setup.frontier.own(range(2))
         add(setup.frontier, *(Task(f"{HOST}page{number}") for number in range(2 * PAGES)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.frontiers import at
 from lab.machines.mounts import Mount
 from lab.world import SHARDS, Links, World, crawler, end, kill, wait_for, wait_for_line, workers_of, world
 
@@ -399,7 +400,7 @@ def test_workers_read_settings_whole_or_not_at_all() -> None:
 
 def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done() -> None:
     table = Table(limits=Limits(max_per_host=1))
-    table.add([Task(f"{A}/{n}") for n in range(4)], 1, lambda _: 0)
+    table.add(at(0, [Task(f"{A}/{n}") for n in range(4)]), 1)
     taken = table.take(0.0)
     assert taken
     table.mark_done([taken[0]], kept=True)
@@ -410,7 +411,7 @@ def test_what_was_skipped_is_forgotten_when_settings_change_but_not_what_is_done
     table.adopt(1.0, Limits())
     while table.forget_skipped():
         pass
-    table.add([Task(f"{A}/{n}") for n in range(4)], 2, lambda _: 0)
+    table.add(at(0, [Task(f"{A}/{n}") for n in range(4)]), 2)
     assert table.waiting == table.left[2] == 2, "what is done stays so"
 
 

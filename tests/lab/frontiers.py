@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ def owner_of(root: Path, me: str = "me", **given: object) -> Any:
 def add(owner: Any, *tries: Task) -> None:
     owner.hand_over(tries)
     owner.flush()
+
+
+def at(shard: int, tasks: Iterable[Task]) -> Iterator[tuple[int, Task]]:
+    """Tasks for a table, all in one shard."""
+    return ((shard, task) for task in tasks)
 
 
 def read_all(owner: Any) -> Any:

@@ -102,7 +102,8 @@ class Setup:
 
     def take(self) -> tuple[Task, Host] | None:
         """Take a task if one is due and may be taken, as `InFlight.fill` does."""
-        return self.worker.frontier.take() if self.in_flight._may_take() else None
+        may_take = self.table.revisits or not self.worker.limit.is_near(self.table.taken)
+        return self.worker.frontier.take() if may_take and self.in_flight._may_take() else None
 
     def visit(self) -> None:
         """Visit the next URL that is due."""

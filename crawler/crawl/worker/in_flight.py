@@ -81,10 +81,11 @@ class InFlight:
         if self._visit is None:
             return
         try:
-            may_take = True
-            while self._free and (may_take := self._may_take()):
+            may_take = self._may_take()
+            while may_take and self._free:
                 is_at_limit = self._limit.is_near(self._frontier.table.taken)
-                taken = self._frontier.take(self._unanswered < self._max_unanswered, is_at_limit)
+                may_take = not is_at_limit or self._has_revisits()
+                taken = self._frontier.take(self._unanswered < self._max_unanswered, is_at_limit) if may_take else None
                 if taken is None:
                     break
                 self._begin(self._visit, *taken)
@@ -126,10 +127,10 @@ class InFlight:
         self.fill_soon()
 
     def _may_take(self) -> bool:
-        """Whether a task may be taken now."""
+        """Whether tasks may be taken now, but for the limit of pages; while they are, nothing of this changes."""
         if self._ending.draining or self.paused or self._pauses.kinds or self._flush.is_full:
             return False
-        return self._is_sure() and (self._has_revisits() or not self._limit.is_near(self._frontier.table.taken))
+        return self._is_sure()
 
     def _has_revisits(self) -> bool:
         """Whether there may be something to take at the limit of pages: a revisit is no new page."""

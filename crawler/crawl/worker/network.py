@@ -81,10 +81,11 @@ class Requests:
         `place` makes the file of a large one.
         """
         # A sitemap may have any content type, and the beginning of one that is too long is still useful.
-        most = min(self._settings.now.max_size, MAX_SITEMAP_BYTES)
-        limits: dict[str, Any] = {"content_types": (), "cut": most} if task.level else {}
-        if not task.level and not self._archive:  # an exchange is written from memory, as it came
-            limits["place"] = place
+        limits: dict[str, Any] = {}
+        if task.level:
+            limits = {"content_types": (), "cut": min(self._settings.now.max_size, MAX_SITEMAP_BYTES)}
+        elif not self._archive:  # an exchange is written from memory, as it came
+            limits = {"place": place}
         self._check_ownership()
         response = await self._network.get(
             task.url,

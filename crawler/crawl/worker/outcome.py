@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from crawler.frontier.task import Task
@@ -10,7 +10,7 @@ from crawler.store.records import links_of
 from crawler.web.page import Saved
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each page, and that takes three times as long
 class Outcome:
     """What a visit brought: a record, with a body if it is a page, or a failure record.
 
@@ -25,6 +25,10 @@ class Outcome:
     found: Literal["", "same", "other", "news", "failed"] = ""
     old: dict[str, Any] | None = None
     is_due_soon: bool = False  # its next visit
+    weight: int = field(init=False)  # its bytes that count towards the limits
+
+    def __post_init__(self) -> None:
+        self.weight = len(self.body or b"") + sum(map(len, self.record.get("links", ())))
 
     @property
     def folder(self) -> str:
@@ -35,11 +39,6 @@ class Outcome:
     def is_lost(self) -> bool:
         """Whether its body, which nobody has in memory, may be lost: the disk has lost something since it was saved."""
         return self.saved is not None and not self.saved.place.is_sound
-
-    @property
-    def weight(self) -> int:
-        """Its bytes that count towards the limits."""
-        return len(self.body or b"") + sum(map(len, self.record.get("links", ())))
 
 
 def with_new_links(record: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,8 @@ class Visits:
         """The life of a URL, from taken to done."""
         if not host.met and not await self._meet(task, host):
             return None
-        await self._count_domain(host)
+        if other := self._table.uncounted(host):
+            await self._count_domain(other)
         if task.is_side_task:
             return await self._run_side_task(task, host)
         if self._seeds.scope.has_patterns and self._reader.noted(task, self._seeds.leave_out, task):
@@ -197,14 +198,13 @@ class Visits:
             done += len(part)
         return done
 
-    async def _count_domain(self, host: Host) -> None:
-        """Count what is stored of another host of the domain, if that is not known: one with each visit, until all are.
+    async def _count_domain(self, other: str) -> None:
+        """Count what is stored of another host of the domain, which is not known: one with each visit, until all are.
 
         With a million stored pages this takes a few listings, and only a domain with a past needs any.
         """
-        if other := self._table.uncounted(host):
-            stored = await self._pauses.until_store_answers(self._store.stored_size, other)
-            self._table.count_unmet(other, *stored)
+        stored = await self._pauses.until_store_answers(self._store.stored_size, other)
+        self._table.count_unmet(other, *stored)
 
     async def _first_due(self, task: Task, host: Host) -> float:
         """Return when we may first request a host: when its last owner would have, as far as we can know."""
@@ -405,7 +405,7 @@ class Visits:
         """
         settings = self._settings.now
         delay = delay_for(settings, host.name, host.robots_delay)
-        return delay if settings.spread != "url" else delay * self._shards.count_alive()
+        return delay * self._shards.count_alive() if delay and settings.spread == "url" else delay
 
 
 def _without_cookie(task: Task, response: Fetched | Failure) -> Failure:

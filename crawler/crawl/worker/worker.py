@@ -82,6 +82,7 @@ class Worker:
         """
         self.settings, self.clock, self.scoreboard, self._row = LiveSettings(settings), clock, scoreboard, row
         self._store, self._io, self._run, self._random = store, io, run, random or Random()
+        self._noted: tuple[Task | None, bytes] = (None, b"")  # the task that was noted last, and its line
         self._make_ties(settings)
         self._make_frontier(settings)
         self._make_flush(settings, on_page, cookies or Cookies())
@@ -227,8 +228,10 @@ class Worker:
             await self.upkeep.leave()
 
     def _note_reading(self, task: Task | None, reader: int, size: int = 0) -> None:
-        line = to_lines([task], self.clock) if task else b""
-        self.scoreboard.set_reading(self._row, reader, line, size)
+        noted = self._noted  # the thread for large pages may replace it
+        if task is not None and task is not noted[0]:  # else its page was read just before, and now its links are
+            noted = self._noted = task, to_lines([task], self.clock)
+        self.scoreboard.set_reading(self._row, reader, noted[1] if task else b"", size)
 
 
 class WriterThreads:

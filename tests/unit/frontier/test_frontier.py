@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_all, shard_of_url
+from lab.frontiers import add, at, frontier_of, make_root, on_disk, owner_of, read_all, shard_of_url
 from lab.loops import Blocking
 from lab.world import InSmallLots
 
@@ -38,13 +38,9 @@ from crawler.web import urls
 A, B, C = "https://a.example/", "https://b.example/", "https://c.example/"
 
 
-def one_shard(task: Task) -> int:
-    return 0
-
-
 def table_of(*tries: Task, **kwargs: object) -> Table:
     table = Table(**kwargs)  # type: ignore[arg-type]
-    table.add(tries, 1, one_shard)
+    table.add(at(0, tries), 1)
     return table
 
 
@@ -90,7 +86,7 @@ def peak(): # not ru_maxrss: that of the process which started us counts there t
 for batch in range(10):
     numbers = range(batch * 20_000, (batch + 1) * 20_000)
     pages = (f"https://host{n % 500}.example/some/longer/path/page{n}.html" for n in numbers)
-    table.add(map(Task, pages), batch, lambda _: 0)
+    table.add(at(0, map(Task, pages)), batch)
     peaks.append(peak())
 assert all(table.take(0.0) for _ in range(400))
 print(table.waiting, peaks[4], peak())
@@ -757,7 +753,7 @@ def test_bfs_gives_the_nearest_and_oldest_first_and_dfs_the_deepest_and_newest()
 
 def test_a_url_that_is_found_nearer_moves_forward() -> None:
     table = table_of(Task(A + "x", 5), Task(A + "y", 3))
-    table.add([Task(A + "x", 1)], 2, one_shard)
+    table.add(at(0, [Task(A + "x", 1)]), 2)
     assert take_all(table) == [A + "x", A + "y"]
 
 
@@ -766,7 +762,7 @@ def greedy_table(*tries: Task) -> Table:
     table = table_of(*(Task(f"{A}{number}") for number in range(50)), max_share=0.1)
     for _ in range(30):
         take_one(table, met=True)
-    table.add(tries, 2, one_shard)
+    table.add(at(0, tries), 2)
     return table
 
 
@@ -775,7 +771,7 @@ def test_a_host_that_has_had_its_share_waits_while_another_is_due_soon() -> None
     assert take_one(table).url == B + "1"
     assert (found := table.take(0.0)) and found[0].url == B + "2"
     table.rest(busy(table, "b.example"), 0.2)
-    table.add([Task(B + "3")], 3, one_shard)
+    table.add(at(0, [Task(B + "3")]), 3)
     assert table.take(0.0) is None, "b.example is due in a moment"
     assert (found := table.take(0.2)) and found[0].url == B + "3"
 
@@ -841,7 +837,7 @@ def test_a_host_that_ran_empty_keeps_its_time() -> None:
     assert table.take(0.0)
     table.rest(busy(table, "a.example"), 10.0)
     assert table.take(5.0) is None
-    table.add([Task(A + "2")], 2, one_shard)
+    table.add(at(0, [Task(A + "2")]), 2)
     assert table.take(5.0) is None
     assert table.take(10.0)
 
@@ -886,7 +882,7 @@ def test_a_refused_url_does_not_count_for_the_share_of_its_host() -> None:
 def test_a_retry_waits_until_it_is_due() -> None:
     table = table_of(Task(A))
     assert table.take(100.0)
-    table.add([Task(A, 0, 1, 130.0)], 2, one_shard)
+    table.add(at(0, [Task(A, 0, 1, 130.0)]), 2)
     table.rest(busy(table, "a.example"), 0.0)
     assert (table.taken, table.waiting, table.left[1], table.left[2]) == (0, 1, 0, 1)
     assert table.take(129.0) is None
@@ -907,11 +903,11 @@ def deal_with_nearer(table: Table) -> list[Task]:
 def test_a_done_page_that_is_found_nearer_is_reported_when_depth_matters(relax: bool) -> None:
     table = table_of(Task(A, 3), relax=relax)
     take_all(table)
-    table.add([Task(A, 3), Task(A, 2), Task(A, 2), Task(A, 1)], 2, one_shard)
+    table.add(at(0, [Task(A, 3), Task(A, 2), Task(A, 2), Task(A, 1)]), 2)
     assert table.left[2] == (2 if relax else 0), "the batch stays until its news are dealt with"
     assert [(task.url, task.depth) for task in deal_with_nearer(table)] == ([(A, 2), (A, 1)] if relax else [])
     assert table.left[2] == 0
-    table.add([Task(A, 1)], 3, one_shard)
+    table.add(at(0, [Task(A, 1)]), 3)
     assert table.nearer == []
 
 
@@ -919,7 +915,7 @@ def test_a_page_that_is_found_nearer_while_it_is_in_flight_is_reported_when_it_i
     table = table_of(Task(A, 3), relax=True)
     taken = table.take(0.0)
     assert taken
-    table.add([Task(A, 1)], 2, one_shard)
+    table.add(at(0, [Task(A, 1)]), 2)
     assert table.nearer == []
     table.mark_done([taken[0]], kept=True)
     assert (table.waiting, table.left[1], table.left[2]) == (0, 0, 1)
@@ -931,7 +927,7 @@ def test_a_refused_url_that_is_found_nearer_while_it_is_in_flight_has_no_links_t
     table = table_of(Task(A, 3), relax=True)
     taken = table.take(0.0)
     assert taken
-    table.add([Task(A, 1)], 2, one_shard)
+    table.add(at(0, [Task(A, 1)]), 2)
     table.mark_done([taken[0]], kept=False, links=False)
     assert (table.nearer, table.left[2]) == ([], 0)
 

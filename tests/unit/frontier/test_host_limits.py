@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lab.frontiers import frontier_of, make_root
+from lab.frontiers import at, frontier_of, make_root
 
 from crawler.frontier import table as module
 from crawler.frontier.limits import Limits, StoredLimits, limits_of
@@ -47,15 +47,14 @@ def test_the_limits_of_domains_need_one_worker_for_each_domain() -> None:
 def test_new_hosts_of_a_domain_are_skipped_beyond_the_limit_but_not_those_that_are_known_or_given() -> None:
     table = Table(limits=Limits(max_hosts_per_domain=3))
     table.remember([("old.zone.example", 0, 1)])
-    table.add(names(5), 1, lambda _: 0)
+    table.add(at(0, names(5)), 1)
     assert (table.waiting, dict(table.skipped)) == (2, {"max_hosts_per_domain": 3})
     assert table.left[1] == 2, "the batch may go when these are done"
-    table.add([Task("http://old.zone.example/", 1), Task("http://n0.zone.example/more", 1)], 2, lambda _: 0)
-    table.add(
-        [Task("http://given.zone.example/", 0), robots_task("http://r.zone.example/", "a.example", "t")], 3, lambda _: 0
-    )
-    table.add(names(3, first=100), 4, lambda _: 0)
-    table.add([Task("http://other.example/", 1)], 5, lambda _: 0)
+    table.add(at(0, [Task("http://old.zone.example/", 1), Task("http://n0.zone.example/more", 1)]), 2)
+    given = [Task("http://given.zone.example/", 0), robots_task("http://r.zone.example/", "a.example", "t")]
+    table.add(at(0, given), 3)
+    table.add(at(0, names(3, first=100)), 4)
+    table.add(at(0, [Task("http://other.example/", 1)]), 5)
     assert (table.waiting, table.skipped["max_hosts_per_domain"]) == (7, 6)
 
 
@@ -63,7 +62,7 @@ def test_hosts_are_counted_anew_when_a_shard_comes_back() -> None:
     table = Table(limits=Limits(max_hosts_per_domain=3))
     for round in range(5):
         table.remember([("one.zone.example", 0, 1), ("one.zone.example", 0, 2), ("two.zone.example", 0, 1)])
-        table.add(names(4, first=10 * round), round, lambda _: 0)
+        table.add(at(0, names(4, first=10 * round)), round)
         assert (table.waiting, table.skipped["max_hosts_per_domain"]) == (1, 3 * (round + 1))
         for _ in table.forget([0], split=False):
             pass
@@ -71,12 +70,12 @@ def test_hosts_are_counted_anew_when_a_shard_comes_back() -> None:
 
 def test_a_host_that_has_its_bytes_is_skipped_and_what_is_not_written_yet_counts() -> None:
     table = Table(limits=Limits(max_bytes_per_host=1000))
-    table.add(pages("a.example", 20), 1, lambda _: 0)
+    table.add(at(0, pages("a.example", 20)), 1)
     assert take_all(table, size=300) == 4
     assert (table.waiting, dict(table.skipped)) == (0, {"max_bytes_per_host": 16})
 
     table = Table(limits=Limits(max_bytes_per_host=1000))
-    table.add(pages("a.example", 20), 1, lambda _: 0)
+    table.add(at(0, pages("a.example", 20)), 1)
     waiting: list[Task] = []
     for now in range(10):
         if found := table.take(float(now)):
@@ -95,13 +94,13 @@ def test_a_host_that_has_its_bytes_is_skipped_and_what_is_not_written_yet_counts
 )
 def test_the_hosts_of_a_domain_share_its_limit_with_what_others_have_stored(limits: Limits, rule: str) -> None:
     table = Table(limits=limits)
-    table.add([*names(20), Task("http://other.example/", 1)], 1, lambda _: 0)
+    table.add(at(0, [*names(20), Task("http://other.example/", 1)]), 1)
     assert take_all(table, size=300) == 5 + 1
     assert dict(table.skipped) == {rule: 15}
 
     table = Table(limits=limits)
     table.remember([(f"past{number}.zone.example", 0, 1) for number in range(4)])
-    table.add(names(20), 1, lambda _: 0)
+    table.add(at(0, names(20)), 1)
     found = table.take(0.0)
     assert found
     counted = 0
@@ -117,7 +116,7 @@ def test_the_hosts_of_a_domain_share_its_limit_with_what_others_have_stored(limi
 def test_a_host_of_millions_is_skipped_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SKIPPED_AT_ONCE", 10)
     table = Table(limits=Limits(max_per_host=1))
-    table.add(pages("a.example", 36), 1, lambda _: 0)
+    table.add(at(0, pages("a.example", 36)), 1)
     found = table.take(0.0)
     assert found
     table.mark_done([found[0]], kept=True)

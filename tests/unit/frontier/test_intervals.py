@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lab.frontiers import at
 
 from crawler.errors import UsageError
 from crawler.frontier.batches import from_lines, to_lines
@@ -112,8 +113,8 @@ HOURLY = 3600.0
 
 def table_with(new: int, due: int, **given: float) -> Table:
     table = Table(**given)  # type: ignore[arg-type]
-    table.add([Task(f"{HOST}/new{number}", 1) for number in range(new)], 1, lambda task: 0)
-    table.add([revisit_task(f"{HOST}/{number}", 2, due=1.0 + number) for number in range(due)], 1, lambda task: 0)
+    table.add(at(0, [Task(f"{HOST}/new{number}", 1) for number in range(new)]), 1)
+    table.add(at(0, [revisit_task(f"{HOST}/{number}", 2, due=1.0 + number) for number in range(due)]), 1)
     return table
 
 
@@ -145,7 +146,7 @@ def test_without_the_one_the_other_has_all_turns() -> None:
 def test_at_a_limit_only_revisits_are_taken() -> None:
     assert turns(table_with(9, 4), 99, only=True) == ["revisit"] * 4
     table = Table(limits=Limits(max_per_host=1))
-    table.add([Task(f"{HOST}/a"), revisit_task(f"{HOST}/b", 2)], 1, lambda task: 0)
+    table.add(at(0, [Task(f"{HOST}/a"), revisit_task(f"{HOST}/b", 2)]), 1)
     first = table.take(1000.0)
     assert first is not None
     first[1].kept = 1
@@ -169,14 +170,14 @@ def test_the_longest_due_is_visited_first_and_a_done_visit_leaves_no_row() -> No
 def test_a_visit_that_is_read_twice_waits_once_at_the_earlier_time() -> None:
     table = Table()
     for batch, due in ((1, 500.0), (2, 300.0), (3, 400.0)):
-        table.add([revisit_task(f"{HOST}/x", 2, due=due)], batch, lambda task: 0)
+        table.add(at(0, [revisit_task(f"{HOST}/x", 2, due=due)]), batch)
     assert (table.waiting, table.next_revisit()) == (1, 300.0)
     assert {batch: left for batch, left in table.left.items() if left} == {2: 1}
 
 
 def test_visits_that_are_due_in_weeks_leave_a_worker_idle() -> None:
     table = Table()
-    table.add([revisit_task(f"{HOST}/x", 2, due=1e6)], 1, lambda task: 0)
+    table.add(at(0, [revisit_task(f"{HOST}/x", 2, due=1e6)]), 1)
     assert table.take(1000.0) is None
     assert table.earliest() == 1e6
     assert table.freshness(1000.0) == {"fresh": 1, "due": 0, "overdue": 0}

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from lab.frontiers import at
 
 from crawler.frontier import hosts as hosts_module
 from crawler.frontier import table as table_module
@@ -123,7 +124,7 @@ class TableAndModel(RuleBasedStateMachine):
         self.hand_in([Task(url, 1, attempt, self.now + wait) for url in found], batch)
 
     def hand_in(self, tasks: list[Task], batch: int) -> None:
-        self.table.add(tasks, batch, self.shard_of, self.now)
+        self.table.add([(self.shard_of(task), task) for task in tasks], batch, self.now)
         for task in tasks:
             old = self.known.get(task.url)
             if old is not None:
@@ -458,7 +459,7 @@ def table_of(*found: str, now: float = 0.0, **given: Any) -> Table:
 
 
 def add(table: Table, *found: str, now: float = 0.0) -> None:
-    table.add(map(Task, found), 1, lambda _: 0, now)
+    table.add(at(0, map(Task, found)), 1, now)
 
 
 def take(table: Table, now: float, unanswered: bool = True) -> tuple[Task, Host]:
@@ -636,8 +637,8 @@ def peak(): # not ru_maxrss: that of the process which started us counts there t
 table, now, loaded, flying, orders = Table(), 0.0, 0, deque(), ([], [])
 for start in range(0, HOSTS, 10_000):
     numbers = range(start, start + 10_000)
-    table.add((Task(f"https://host{n}.example/0") for n in numbers), start, lambda _: 0, now)
-    table.add((Task(f"https://host{n}.example/1") for n in numbers[::10]), start, lambda _: 0, now)
+    table.add(at(0, (Task(f"https://host{n}.example/0") for n in numbers)), start, now)
+    table.add(at(0, (Task(f"https://host{n}.example/1") for n in numbers[::10])), start, now)
 while table.waiting:
     while len(flying) < SLOTS and (found := table.take(now)):
         flying.append((now + 0.5, *found))
@@ -672,8 +673,8 @@ def test_the_blame_of_a_task_stays_with_it_whichever_batch_brings_it_first() -> 
     plain, blamed = Task(home(0), 2), Task(home(0), 3, attempt=1, blame=2)
     for first, second in ((plain, blamed), (blamed, plain)):
         table = Table()
-        table.add([first], 1, lambda _: 0)
-        table.add([second], 2, lambda _: 0)
+        table.add(at(0, [first]), 1)
+        table.add(at(0, [second]), 2)
         merged = Task(home(0), 2, attempt=1, blame=2)
         assert [task._replace(due=0.0) for task in table.drain_mixed()] == [merged]
         assert take(table, 1.0)[0] == merged
@@ -681,9 +682,9 @@ def test_the_blame_of_a_task_stays_with_it_whichever_batch_brings_it_first() -> 
 
 def test_what_is_put_back_is_given_out_as_it_is_known_by_then() -> None:
     table = Table()
-    table.add([Task(home(0), 5)], 1, lambda _: 0)
+    table.add(at(0, [Task(home(0), 5)]), 1)
     task, host = take(table, 0.0)
-    table.add([Task(home(0), 1)], 2, lambda _: 0)  # found to be nearer meanwhile
+    table.add(at(0, [Task(home(0), 1)]), 2)  # found to be nearer meanwhile
     table.put_back(task)
     table.rest(host, 0.0)
     assert take(table, 0.0)[0] == Task(home(0), 1)
@@ -692,7 +693,7 @@ def test_what_is_put_back_is_given_out_as_it_is_known_by_then() -> None:
 def test_what_is_put_back_waits_behind_a_robots_task_that_came_meanwhile() -> None:
     table = table_of(home(0))
     task, host = take(table, 0.0)
-    table.add([robots_task(home(0), "b.example", "0")], 2, lambda _: 0)
+    table.add(at(0, [robots_task(home(0), "b.example", "0")]), 2)
     table.put_back(task)
     table.rest(host, 0.0)
     assert take(table, 0.0)[0].kind == ROBOTS, "the page may wait for it"
@@ -703,7 +704,7 @@ def test_a_robots_task_in_flight_does_not_let_a_host_exceed_its_limit() -> None:
     task, host = take(table, 0.0)
     table.mark_done([task], kept=True)
     table.rest(host, 0.0, lanes=3)
-    table.add([robots_task(home(0), "b.example", "0")], 2, lambda _: 0)
+    table.add(at(0, [robots_task(home(0), "b.example", "0")]), 2)
     assert take(table, 0.0)[0].kind == ROBOTS
     assert table.take(0.0) is None
     assert (table.skipped.total(), table.waiting, table.taken) == (3, 1, 1)
@@ -736,9 +737,23 @@ def test_the_operators_priority_counts_more_than_the_depth_and_a_sitemaps_less(o
     near, far = Task("http://a.example/near", 1, priority=0), Task("http://a.example/far", 9, priority=10)
     first = Task("http://a.example/first", 1 << 30, priority=GIVEN + 6)
     last = Task("http://a.example/last", 0 if order == "bfs" else 1 << 30, priority=GIVEN + 4)
-    table.add([last, near, far, first], 1, lambda _: 0)
+    table.add(at(0, [last, near, far, first]), 1)
     taken = [table.take(0.0) for _ in range(1)]
     while found := taken[-1]:
         table.rest(found[1], 0.0)
         taken.append(table.take(0.0))
     assert [found[0].url.rpartition("/")[2] for found in taken if found] == ["first", *usual, "last"]
+
+
+def test_a_host_with_one_page_takes_few_statements_from_its_row_to_its_end() -> None:
+    table, made = Table(), list[str]()
+    table.add(at(0, (Task(f"https://host{number}.example{number}.com/") for number in range(100))), 1)
+    table._db.set_trace_callback(made.append)
+    table.add(at(0, (Task(f"https://other{number}.example{number}.net/") for number in range(100))), 1)
+    for _ in range(200):
+        task, host = table.take(0.0) or pytest.fail("all are due")
+        table.set_met(host, 0, table.gains)
+        assert not table.next_retry(host.name)
+        table.mark_done([task], kept=True, sizes={task.name: 1000})
+        table.rest(host, 1.0)
+    assert len(made) <= 1700

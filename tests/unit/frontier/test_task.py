@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of
+from lab.frontiers import add, at, frontier_of, make_root, on_disk, owner_of
 
 from crawler.frontier.batches import from_lines, to_lines
 from crawler.frontier.table import Table
@@ -108,7 +108,7 @@ def test_a_page_and_the_other_tasks_of_its_url_wait_side_by_side(tmp_path: Path)
 
 def test_a_table_gives_each_task_back_whole() -> None:
     table = Table()
-    table.add(NAMES.values(), 1, lambda _: 0)
+    table.add(at(0, NAMES.values()), 1)
     taken = [take(table) for _ in NAMES]
     assert sorted(taken) == sorted(NAMES.values())
     assert all(task.is_side_task for task in taken[:3]), "pages may wait for these"
@@ -118,19 +118,19 @@ def test_a_table_gives_each_task_back_whole() -> None:
     table.skip(taken[2])
     assert sorted(table.of_batches([1])) == sorted(taken[3:])
     table.forget_done(taken[1])
-    table.add(NAMES.values(), 2, lambda _: 0)
+    table.add(at(0, NAMES.values()), 2)
     assert table.of_batches([2]) == [taken[1]]
 
 
 @pytest.mark.parametrize("how", ["listed", "in flight"])
 def test_a_sitemap_that_is_done_and_found_to_be_nearer_is_still_one(how: str) -> None:
     table = Table(relax=True)
-    table.add([sitemap_task(X, 2, 3)], 1, lambda _: 0)
+    table.add(at(0, [sitemap_task(X, 2, 3)]), 1)
     taken = take(table)
     if how == "listed":
         table.meet("a.example", {urls.key(taken.name)}, lambda _: True)
     else:
-        table.add([sitemap_task(X, 2, 1)], 2, lambda _: 0)
+        table.add(at(0, [sitemap_task(X, 2, 1)]), 2)
         table.mark_done([taken], kept=False)
     assert [task for task, _ in table.nearer] == [sitemap_task(X, 2, 3 if how == "listed" else 1)]
 
