@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from crawler.crawl import tracker
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 MAX_FILES = 250  # that a worker is given; the kernel passes 253 at once
@@ -33,7 +35,6 @@ class ForkServer:
     def __init__(self, load: Callable[[], object]) -> None:
         """Fork it; there it calls `load` before it forks workers."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _flush()  # otherwise each worker would print what is not printed yet once more
         # It leaves signals to us: a Ctrl-C reaches the whole group.
         parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -87,7 +88,10 @@ def running(load: Callable[[], object]) -> Iterator[None]:
     """Have a fork server while this runs, from which `child` forks, if this process is still fit to be forked."""
     global _current
     with suppress(OSError):  # too many processes: workers will be new interpreters, or say why there are none
-        _current = ForkServer(load) if _is_fit() else None
+        if _is_fit():
+            _flush()  # otherwise each fork would print what is not printed yet once more
+            tracker.begin()  # first, or it would hold the channel of the fork server open
+            _current = ForkServer(load)
     try:
         yield
     finally:
