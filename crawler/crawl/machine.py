@@ -44,6 +44,7 @@ from crawler.web.page import Failure
 
 CONCURRENCY = 512  # requests open per worker, unless said
 MAX_BLAME = 4  # a page with this much blame for dead workers gets a failure record
+CHANCE_PAUSES = (0.0, 8.0, 64.0)  # seconds until a page with that much blame is retried, if it most likely had bad luck
 CRASHED = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 FEW_SUSPECTS = 16
 SUSPECT_SECONDS, SUSPECTS_SECONDS = 2.0, 60.0  # between the retries of two suspects, and for all of them at most
@@ -278,7 +279,8 @@ class Machine:
         A page that crashes two workers, makes two run out of memory, or two hang, gets a failure record. A kill from
         outside looks much the same and may hit the same page twice by chance, so it counts half, as does a crash with
         many suspects, and a hang in which no page was read (somebody has suspended the process, say). Suspects are
-        retried, each at its own time, to tell them apart; all else waits in the worker's batches.
+        retried, each at its own time, to tell them apart, and after growing pauses if none was read at a kill: who
+        kills workers again and again would soon hit one page four times. All else waits in the worker's batches.
         """
         in_flight, reading = self.scoreboard.in_flight(row), self.scoreboard.reading(row)
         has_hung, suspects = row in self._hung, reading or in_flight
@@ -291,10 +293,11 @@ class Machine:
         self.scoreboard.clear_tasks(row)
         self._count_crash(row, fault)
         how = f"the worker made no progress for {self._watchdog.seconds:.0f} s" if has_hung else ""
+        is_chance = not (has_crashed or reading)
         with suppress(StoreError):  # the dead worker's batches still hold all of them
-            self._blame([*from_lines("\n".join(suspects).encode())], blame, how)
+            self._blame([*from_lines("\n".join(suspects).encode())], blame, how, is_chance)
 
-    def _blame(self, suspects: list[Task], blame: int, how: str) -> None:
+    def _blame(self, suspects: list[Task], blame: int, how: str, is_chance: bool) -> None:
         """Retry suspects, or write their failure records. The blame goes along: another machine may be next."""
         files = Files(self.plan.root, self.id, self.settings.durable)
         store, outbox = StoreWriter(self.plan.root, files), Outbox(files, self.settings)
@@ -305,7 +308,8 @@ class Machine:
             if total >= MAX_BLAME:
                 self._give_up(store, outbox, task, Failure(task.url, "worker-died", how))
             else:
-                due = time.monotonic() + step * number
+                pause = CHANCE_PAUSES[total - 1] if is_chance else 0.0
+                due = time.monotonic() + step * number + pause
                 retried.append(task._replace(attempt=task.attempt + 1, due=due, blame=total))
         outbox.send(retried)
 

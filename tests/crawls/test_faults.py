@@ -163,7 +163,10 @@ def test_sigterm_is_a_polite_stop_too_even_when_it_comes_twice_as_from_scheduler
         assert requested_twice(w.log) == {}
 
 
-@pytest.mark.parametrize(("how", "deaths"), [(signal.SIGSEGV, 2), (signal.SIGKILL, 4)])
+# The four kills take more than a minute: there are pauses between them.
+@pytest.mark.parametrize(
+    ("how", "deaths"), [(signal.SIGSEGV, 2), pytest.param(signal.SIGKILL, 4, marks=pytest.mark.fleet)]
+)
 def test_a_page_that_kills_workers_again_and_again_gets_a_failure_record(
     tmp_path: Path, how: signal.Signals, deaths: int
 ) -> None:

@@ -15,7 +15,15 @@ from lab.workers import small_store
 
 from crawler.crawl import machine as machine_module
 from crawler.crawl.handler import Handler
-from crawler.crawl.machine import FEW_SUSPECTS, MAX_BLAME, SUSPECT_SECONDS, SUSPECTS_SECONDS, Machine, Plan
+from crawler.crawl.machine import (
+    CHANCE_PAUSES,
+    FEW_SUSPECTS,
+    MAX_BLAME,
+    SUSPECT_SECONDS,
+    SUSPECTS_SECONDS,
+    Machine,
+    Plan,
+)
 from crawler.errors import STOPPED
 from crawler.frontier.batches import to_lines
 from crawler.frontier.task import Task
@@ -108,6 +116,18 @@ def test_pages_that_are_merely_in_flight_are_blamed_half_for_a_kill_and_are_not_
         die(machine, KILLED, PAGES)
     assert failed(root) == {}
     assert set(machine._blamed.values()) == {MAX_BLAME // 2}
+
+
+def test_pages_that_were_not_read_are_retried_after_growing_pauses_when_workers_are_killed_again_and_again(
+    root: Path, machine: Machine
+) -> None:
+    for pause in CHANCE_PAUSES:
+        before = time.monotonic()
+        die(machine, KILLED, PAGES[:1])
+        due = on_disk(root)[PAGES[0]].due or before  # 0: at once
+        assert before + pause - 2 <= due <= time.monotonic() + pause + 2, "to the second, as batches have it"
+    die(machine, KILLED, PAGES[:1])
+    assert failed(root) == {PAGES[0]: "worker-died"}, "it may be the page after all"
 
 
 def test_of_many_in_flight_none_is_blamed_for_a_kill(root: Path, machine: Machine) -> None:
