@@ -731,6 +731,26 @@ def test_a_visit_that_ends_after_its_shard_left_and_came_back_disturbs_no_other(
     assert (table.waiting, table.taken) == (0, 0)
 
 
+def test_a_host_that_was_loaded_while_its_shard_left_is_as_new_when_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosts_module, "FORGOTTEN_AT_ONCE", 1)
+    table = Table()
+    stays = Task("http://stays.example/")
+    table.add([*at(0, map(Task, (home(0), home(1)))), (1, stays), *at(0, [Task(home(2))])], 1)
+    leaving = table.forget([0], split=False)
+    next(leaving)  # its tasks, and then its first host
+    next(leaving)
+    assert take(table, 0.0)[0] == stays, "and with it the host behind it came into memory"
+    deque(leaving, maxlen=0)
+    add(table, home(2))
+    task, host = take(table, 0.0)
+    table.rest(host, 0.0)
+    assert table.take(0.0) is None
+    table.add(at(0, [task._replace(attempt=1, due=5.0)]), 3)
+    assert take(table, 5.0)[0].attempt == 1
+
+
 @pytest.mark.parametrize(("order", "usual"), [("bfs", ["near", "far"]), ("dfs", ["far", "near"])])
 def test_the_operators_priority_counts_more_than_the_depth_and_a_sitemaps_less(order: str, usual: list[str]) -> None:
     table = Table(order)
