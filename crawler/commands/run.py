@@ -19,7 +19,7 @@ from crawler.crawl import child, fork_server
 from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency
-from crawler.crawl.process import load_workers
+from crawler.crawl.process import load_workers, raise_limits
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
@@ -130,6 +130,7 @@ COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
 def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
+    raise_limits()  # each worker takes some files of its supervisor, and one of the fork server
     with fork_server.running(load_workers):
         return crawl(options, given).exit_code
 
