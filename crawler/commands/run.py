@@ -202,7 +202,8 @@ def _retry_private(root: Path, settings: config.Settings, trust: Trust, given: S
     Only of hosts that are named here or were given as seeds: links from elsewhere into private networks stay excluded.
     """
     store = open_to_write(root)
-    if not sum_by_rule(read_counters(store.files), "reasons")[PRIVATE] > 0:  # there may be a million of other failures
+    counters = read_counters(store.files)
+    if counters and not sum_by_rule(counters, "reasons")[PRIVATE] > 0:  # there may be a million of other failures
         return
     stored = (seed for _, seeds in store.seeds() for seed in seeds) if trust.allow_private else ()
     hosts = trust.private | {urls.host(Task.named(seed).url) for seed in (*given, *stored)}
