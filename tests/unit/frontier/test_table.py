@@ -81,6 +81,7 @@ class TableAndModel(RuleBasedStateMachine):
             (hosts_module, "MAX_LOADED", MAX_LOADED),
             (hosts_module, "LOADED_AT_ONCE", LOADED_AT_ONCE),
             (hosts_module, "MIN_STALE", 0),
+            (hosts_module, "FORGOTTEN_AT_ONCE", 1),
             (table_module, "MAX_CHUNK", 2),
             (table_module, "RIPENED_AT_ONCE", 1),
             (table_module, "MAX_VARIABLES", 2),
@@ -321,9 +322,12 @@ class TableAndModel(RuleBasedStateMachine):
     def forget(self, shard: int, returns: bool) -> None:
         """Give a shard up, though visits may be under way, as when another worker took it; perhaps it comes back."""
         gone = self.held or {shard}
-        deque(self.table.forget(gone, self.split), maxlen=0)
-        self.held = set()
         lost = [url for url in self.known if self.shard_of(Task(url)) in gone]
+        for url in lost:
+            self.known[url].held = True
+        for _ in self.table.forget(gone, self.split):
+            self.take(True)
+        self.held = set()
         for url in lost:
             self.left[self.known.pop(url).batch] -= 1
             self.taken.discard(url)
