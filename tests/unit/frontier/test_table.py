@@ -19,6 +19,7 @@ from lab.frontiers import at
 
 from crawler.frontier import hosts as hosts_module
 from crawler.frontier import table as table_module
+from crawler.frontier import task_rows
 from crawler.frontier.hosts import SOON, Host
 from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
@@ -84,7 +85,7 @@ class TableAndModel(RuleBasedStateMachine):
             (hosts_module, "FORGOTTEN_AT_ONCE", 1),
             (table_module, "MAX_CHUNK", 2),
             (table_module, "RIPENED_AT_ONCE", 1),
-            (table_module, "MAX_VARIABLES", 2),
+            (task_rows, "MAX_VARIABLES", 2),
         ):
             self.patch.setattr(module, name, value)
         self.now = 1000.0
