@@ -185,6 +185,32 @@ def test_words_reach_the_crawler_as_they_were_typed_whatever_shell_people_have_o
     assert all("the crawl is over" in hosts.logs(machine) for machine in range(3))
 
 
+FOUND_NOTHING = """#!/bin/sh
+echo "$1" >>~/calls
+[ "$1" = status ] || { echo "the crawl is over, but has no page"; exit 7; }
+[ -e ~/store ] || { touch ~/store; exit 5; }
+"""
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_host_whose_crawl_is_over_without_a_page_has_seen_the_store_and_no_other_begins_one(
+    ready: Ready, is_there: bool
+) -> None:
+    hosts, _ = ready(TreeWeb())
+    for machine in (0, 1):
+        program = hosts.home(machine) / "crawler"
+        program.write_text(FOUND_NOTHING)
+        program.chmod(0o755)
+    if is_there:
+        (hosts.home(0) / "store").touch()
+    names, store = hosts.hostfile(*(("m1", "m0") if is_there else ("m0", "m1"))), str(hosts.mnt / "store")
+    said = hosts.launch(names, store, "http://a.example/", code=1, command="~/crawler")
+    assert [outcome(said, host) for host in ("m0", "m1")] == ["not up: the crawl is over, but has no page"] * 2
+    calls = (hosts.home(1) / "calls").read_text().split()
+    assert calls == ["status", "status", "run"], "it sees the store a moment later, and begins no crawl of its own"
+
+
 @pytest.mark.fleet
 def test_what_no_host_can_begin_is_said_once(ready: Ready) -> None:
     hosts, _ = ready(TreeWeb())
