@@ -43,7 +43,7 @@ def ready(tmp_path: Path) -> Iterator[Ready]:
 
 def crawl_of(f: Fleet) -> list[str]:
     """The URLs and flags of a crawl of this web."""
-    place = ["--connect-to", f"::{f.mount.web_host}:{f.port}", "-s", "max_per_address=null"]
+    place = ["--connect-to", f"::{f.mount.web_host}:{f.port}", "-s", "max_per_address=null", "-s", "scope=any"]
     return [*f.web.seeds(), *FLAGS, *place]
 
 
