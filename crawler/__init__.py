@@ -16,8 +16,8 @@ The map. Each room imports only from those above it (tests/shape/test_imports.py
 
 An evening's reading, in this order: crawl/worker/visit (the life of a URL), crawl/worker/flush (html, hand over, sync,
 records), crawl/worker/upkeep (inboxes, fair share, the end), crawl/worker/in_flight (which visits are started),
-frontier/frontier, frontier/table and frontier/hosts (what waits, which host is next), fleet/shards and fleet/heartbeats
-(who owns what, who is alive), store/mount (what a mount promises), store/store.
+frontier/frontier, frontier/table, frontier/task_rows and frontier/hosts (what waits, which host is next), fleet/shards
+and fleet/heartbeats (who owns what, who is alive), store/mount (what a mount promises), store/store.
 """
 
 __version__ = "0.1.0"

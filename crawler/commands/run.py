@@ -19,7 +19,7 @@ from crawler.crawl import child, fork_server
 from crawler.crawl.handler import Handler
 from crawler.crawl.logs import Logs, log
 from crawler.crawl.machine import CONCURRENCY, Machine, Plan, allowed_concurrency
-from crawler.crawl.process import load_workers
+from crawler.crawl.process import load_workers, raise_limits
 from crawler.crawl.start import add as add_seeds
 from crawler.crawl.start import begin
 from crawler.crawl.whole import make_whole
@@ -130,6 +130,7 @@ COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
 def run_crawl(options: argparse.Namespace) -> int:
     """`crawler run`."""
     given = given_settings(options)
+    raise_limits()  # each worker takes some files of its supervisor, and one of the fork server
     with fork_server.running(load_workers):
         return crawl(options, given).exit_code
 
@@ -201,7 +202,8 @@ def _retry_private(root: Path, settings: config.Settings, trust: Trust, given: S
     Only of hosts that are named here or were given as seeds: links from elsewhere into private networks stay excluded.
     """
     store = open_to_write(root)
-    if not sum_by_rule(read_counters(store.files), "reasons")[PRIVATE] > 0:  # there may be a million of other failures
+    counters = read_counters(store.files)
+    if counters and not sum_by_rule(counters, "reasons")[PRIVATE] > 0:  # there may be a million of other failures
         return
     stored = (seed for _, seeds in store.seeds() for seed in seeds) if trust.allow_private else ()
     hosts = trust.private | {urls.host(Task.named(seed).url) for seed in (*given, *stored)}

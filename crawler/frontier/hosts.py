@@ -382,14 +382,14 @@ class Hosts:
 
         Yields after each part.
         """
-        for host in list(self.of_shards(shards, False)):
-            del self.loaded[host.name]
-            host.place = NOWHERE
         for shard in shards:
             some = f"SELECT host FROM host WHERE shard = ? LIMIT {FORGOTTEN_AT_ONCE}"
             while self._db.execute(f"DELETE FROM host WHERE host IN ({some})", (shard,)).rowcount:
                 yield
             self.domains.forget(shard)
+        for host in list(self.of_shards(shards, False)):  # last: some may have been loaded meanwhile
+            del self.loaded[host.name]
+            host.place = NOWHERE
 
     # ---- what is stored of them
 

@@ -237,11 +237,6 @@ def shard_group(host: str) -> str:
     return ".".join(labels if is_below_country else labels[-2:])
 
 
-def shard_of_key(key: str, shards: int) -> int:
-    """Return the shard of a key."""
-    return int(key, 16) % shards
-
-
 @lru_cache(maxsize=65_536)
 def domain(host: str) -> str | None:
     """Return the registrable domain of a host, which may have a port; None for addresses and suffixes."""

@@ -19,7 +19,7 @@ from lab.marks import later
 from lab.world import COMMAND
 
 from crawler.errors import FULL, OVER, STOPPED, STORE
-from crawler.frontier import table
+from crawler.frontier import task_rows
 from crawler.frontier.batches import from_lines, read_batches
 from crawler.store import segments
 from crawler.store.mount import Files
@@ -164,7 +164,7 @@ def test_a_machine_whose_own_disk_is_full_says_so_and_blames_no_page(
     root = tmp_path / "store"
     with monkeypatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path))
-        patch.setattr(table, "SCHEMA", f"{table.SCHEMA} PRAGMA max_page_count = 24;")
+        patch.setattr(task_rows, "SCHEMA", f"{task_rows.SCHEMA} PRAGMA max_page_count = 24;")
         patch.setattr(SmallWeb, "pages", SmallWeb.pages | {f"{OTHER}/1": [f"/deep/{number}" for number in range(400)]})
         assert crawl(root, FaultyOs()) == FULL
     said = capsys.readouterr().err

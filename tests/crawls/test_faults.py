@@ -24,6 +24,7 @@ from lab.world import (
     QUICK,
     Links,
     World,
+    children,
     crawler,
     end,
     is_dead,
@@ -487,14 +488,15 @@ def limit_files(process: subprocess.Popen[str], count: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, hard))
 
 
-def test_workers_may_open_as_many_files_as_the_hard_limit_lets_them(tmp_path: Path) -> None:
+def test_a_machine_and_its_workers_may_open_as_many_files_as_the_hard_limit_lets_them(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=1, fanout=3, depth=3, delay=0.1), tmp_path) as w:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         command = ["prlimit", f"--nofile=60:{hard}", *COMMAND, "run", str(w.root), *w.flags, *QUICK, *w.web.seeds()]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         w.started.append(process)
         w.until(5)
-        assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in workers_of(process)} == {hard}
+        pids = {process.pid, *children(process.pid), *workers_of(process)}
+        assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in pids} == {hard}
         end(process)
 
 

@@ -171,9 +171,10 @@ def test_failures_are_not_read_to_find_private_hosts_to_retry_where_none_was_exc
     (tmp_path / "store").mkdir()
     store.make(Settings())
     monkeypatch.setattr(Store, "failures", lambda self, host=None: read.update([host]) or iter(()))
-    for reason, times in (("http-404", 0), ("private-address", 1)):
-        facts = {"id": "ended", "reasons": {reason: 3}}
-        store.files.put(Heartbeat("ended", 1, END).name, to_json(facts))
+    for counted, times in ((None, 1), ("http-404", 1), ("private-address", 2)):  # the first: workers/ was lost
+        if counted:
+            facts = {"id": "ended", "reasons": {counted: 3}}
+            store.files.put(Heartbeat("ended", 1, END).name, to_json(facts))
         assert not list(_retry_private(tmp_path / "store", Settings(), Trust(private=frozenset({host})), ()))
         assert read[host] == times
 

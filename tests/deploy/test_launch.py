@@ -43,7 +43,7 @@ def ready(tmp_path: Path) -> Iterator[Ready]:
 
 def crawl_of(f: Fleet) -> list[str]:
     """The URLs and flags of a crawl of this web."""
-    place = ["--connect-to", f"::{f.mount.web_host}:{f.port}", "-s", "max_per_address=null"]
+    place = ["--connect-to", f"::{f.mount.web_host}:{f.port}", "-s", "max_per_address=null", "-s", "scope=any"]
     return [*f.web.seeds(), *FLAGS, *place]
 
 
@@ -183,6 +183,32 @@ def test_words_reach_the_crawler_as_they_were_typed_whatever_shell_people_have_o
     assert [path.name for path in hosts.real.iterdir()] == [store.name]
     assert {"welcome" in hosts.logs(machine) for machine in range(3)} == {False}
     assert all("the crawl is over" in hosts.logs(machine) for machine in range(3))
+
+
+FOUND_NOTHING = """#!/bin/sh
+echo "$1" >>~/calls
+[ "$1" = status ] || { echo "the crawl is over, but has no page"; exit 7; }
+[ -e ~/store ] || { touch ~/store; exit 5; }
+"""
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_host_whose_crawl_is_over_without_a_page_has_seen_the_store_and_no_other_begins_one(
+    ready: Ready, is_there: bool
+) -> None:
+    hosts, _ = ready(TreeWeb())
+    for machine in (0, 1):
+        program = hosts.home(machine) / "crawler"
+        program.write_text(FOUND_NOTHING)
+        program.chmod(0o755)
+    if is_there:
+        (hosts.home(0) / "store").touch()
+    names, store = hosts.hostfile(*(("m1", "m0") if is_there else ("m0", "m1"))), str(hosts.mnt / "store")
+    said = hosts.launch(names, store, "http://a.example/", code=1, command="~/crawler")
+    assert [outcome(said, host) for host in ("m0", "m1")] == ["not up: the crawl is over, but has no page"] * 2
+    calls = (hosts.home(1) / "calls").read_text().split()
+    assert calls == ["status", "status", "run"], "it sees the store a moment later, and begins no crawl of its own"
 
 
 @pytest.mark.fleet

@@ -228,5 +228,5 @@ def test_the_map_names_every_room_and_an_evenings_reading_that_exists() -> None:
     assert told == {room for room in rooms if not room.startswith("__")}
     reading = re.findall(r"\w+(?:/\w+)+", text.split("An evening's reading")[1])
     assert all((folder / f"{module}.py").exists() for module in reading)
-    order = "visit flush upkeep in_flight frontier table hosts shards heartbeats mount store"
+    order = "visit flush upkeep in_flight frontier table task_rows hosts shards heartbeats mount store"
     assert [module.split("/")[-1] for module in reading] == order.split()

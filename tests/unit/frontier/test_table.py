@@ -19,6 +19,7 @@ from lab.frontiers import at
 
 from crawler.frontier import hosts as hosts_module
 from crawler.frontier import table as table_module
+from crawler.frontier import task_rows
 from crawler.frontier.hosts import SOON, Host
 from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
@@ -81,9 +82,10 @@ class TableAndModel(RuleBasedStateMachine):
             (hosts_module, "MAX_LOADED", MAX_LOADED),
             (hosts_module, "LOADED_AT_ONCE", LOADED_AT_ONCE),
             (hosts_module, "MIN_STALE", 0),
+            (hosts_module, "FORGOTTEN_AT_ONCE", 1),
             (table_module, "MAX_CHUNK", 2),
             (table_module, "RIPENED_AT_ONCE", 1),
-            (table_module, "MAX_VARIABLES", 2),
+            (task_rows, "MAX_VARIABLES", 2),
         ):
             self.patch.setattr(module, name, value)
         self.now = 1000.0
@@ -321,9 +323,12 @@ class TableAndModel(RuleBasedStateMachine):
     def forget(self, shard: int, returns: bool) -> None:
         """Give a shard up, though visits may be under way, as when another worker took it; perhaps it comes back."""
         gone = self.held or {shard}
-        deque(self.table.forget(gone, self.split), maxlen=0)
-        self.held = set()
         lost = [url for url in self.known if self.shard_of(Task(url)) in gone]
+        for url in lost:
+            self.known[url].held = True
+        for _ in self.table.forget(gone, self.split):
+            self.take(True)
+        self.held = set()
         for url in lost:
             self.left[self.known.pop(url).batch] -= 1
             self.taken.discard(url)
@@ -729,6 +734,26 @@ def test_a_visit_that_ends_after_its_shard_left_and_came_back_disturbs_no_other(
     table.rest(new, 0.0)
     assert [visit(table, 0.0) for _ in range(2)] == found[1:]
     assert (table.waiting, table.taken) == (0, 0)
+
+
+def test_a_host_that_was_loaded_while_its_shard_left_is_as_new_when_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosts_module, "FORGOTTEN_AT_ONCE", 1)
+    table = Table()
+    stays = Task("http://stays.example/")
+    table.add([*at(0, map(Task, (home(0), home(1)))), (1, stays), *at(0, [Task(home(2))])], 1)
+    leaving = table.forget([0], split=False)
+    next(leaving)  # its tasks, and then its first host
+    next(leaving)
+    assert take(table, 0.0)[0] == stays, "and with it the host behind it came into memory"
+    deque(leaving, maxlen=0)
+    add(table, home(2))
+    task, host = take(table, 0.0)
+    table.rest(host, 0.0)
+    assert table.take(0.0) is None
+    table.add(at(0, [task._replace(attempt=1, due=5.0)]), 3)
+    assert take(table, 5.0)[0].attempt == 1
 
 
 @pytest.mark.parametrize(("order", "usual"), [("bfs", ["near", "far"]), ("dfs", ["far", "near"])])
