@@ -18,6 +18,7 @@ from crawler.crawl.worker.ending import LATER, OVER, REPLACED
 from crawler.crawl.worker.heartbeat import ASK_SECONDS, HeartbeatThread, Report
 from crawler.crawl.worker.worker import Worker
 from crawler.errors import CrawlerError, StoreAway, StoreError
+from crawler.fetch.trust import Trust
 from crawler.fleet import control
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import LOSS
@@ -25,14 +26,15 @@ from crawler.settings.settings import Settings
 from crawler.store.inboxes import shards_in
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter, open_to_write
-from simulation.checks import Checks
+from simulation.checks import Checks, shard_of
 from simulation.disk import Disk
+from simulation.manners import Manners
 from simulation.mount import Mount, Profile
 from simulation.system import ROOT
-from simulation.web import Client, Tree
+from simulation.web import PRIVATE, SECRET, SECRETS_OF, Client, Tree
 from simulation.world import Machine, Process, World
 
-SHARDS, DELAY = 4, 0.3
+SHARDS, DELAY, PER_ADDRESS = 4, 0.3, 5
 SETTINGS: dict[str, Any] = {
     "shards": SHARDS,
     "scope": "any",
@@ -41,8 +43,10 @@ SETTINGS: dict[str, Any] = {
     "retries": 8,
     "heartbeat": 0.5,
     "dead_after": 6.0,
+    "max_per_address": PER_ADDRESS,
 }
 RECRAWL: dict[str, Any] = {"recrawl": "30d", "history": 1}
+TRUST = Trust(headers={f"https://{SECRETS_OF}": (SECRET,)}, private=frozenset({PRIVATE}))
 START_AGAIN = 2.0  # seconds until an operator gives a command again that could not be carried out
 
 
@@ -101,6 +105,7 @@ class Run:
         self.outcomes: dict[int, str] = {}
         self.workers_made: list[Worker] = []
         self.ended: str | None = None
+        self.began = fleet.world.now
         self.scoreboard: Scoreboard | None = None
         self.process.run(self._supervise(), self._end)
 
@@ -170,7 +175,7 @@ class Run:
                 break
             except StoreAway:
                 await asyncio.sleep(0.5)
-        client = Client(fleet.tree, process, fleet.checks.request)
+        client = Client(fleet.tree, process, fleet.checks.manners)
         run = process.map if fleet.profile.is_shared else map
         worker = Worker(
             StoreWriter(self.root, files),
@@ -183,6 +188,7 @@ class Run:
             run,
             clock=self.machine.clock,
             random=process.random,
+            trust=TRUST,
         )
         worker.heartbeat = Heartbeats(worker.upkeep, worker.shards, worker.ending, self.machine.clock)
         worker.heartbeat.process = process
@@ -217,14 +223,25 @@ class Fleet:
     """Everything that there is."""
 
     def __init__(
-        self, world: World, disk: Disk, profile: Profile, pages: int, hosts: int, recrawls: bool = False
+        self,
+        world: World,
+        disk: Disk,
+        profile: Profile,
+        pages: int,
+        hosts: int,
+        recrawls: bool = False,
+        rules: Random | None = None,
     ) -> None:
-        """With `recrawls` each page is to be visited again after a month, and one older version is kept."""
+        """With `recrawls` each page is to be visited again after a month, and one older version is kept.
+
+        `rules` draws what hosts want of crawlers, if they want anything.
+        """
         self.world, self.disk, self.profile = world, disk, profile
         self._settings = SETTINGS | (RECRAWL if recrawls else {})
-        self.tree = Tree(pages, hosts, Random(world.random.random()))
+        self.tree = Tree(pages, hosts, Random(world.random.random()), rules)
         disk.effects = world.effects
-        self.checks = Checks(world, disk, self.tree, DELAY, SHARDS, recrawls)
+        manners = Manners(world, disk, self.tree, DELAY, lambda host: shard_of(host, SHARDS), PER_ADDRESS)
+        self.checks = Checks(world, disk, self.tree, manners, SHARDS, recrawls)
         self.machines: dict[str, Machine] = {}
         self.mounts: dict[str, Mount] = {}
         self.runs: list[Run] = []
@@ -258,6 +275,10 @@ class Fleet:
         store = StoreWriter(root, Files(root, "maker"))
         store.make(Settings(**self._settings))
         add(store, [self.tree.urls[0]])
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Let something happen after a while, unless the fleet is left in peace by then."""
+        self.world.at(self.world.now + seconds, Process(self.operator, "fate"), act)
 
     busy = 0
 

@@ -45,13 +45,20 @@ class Scenario:
     troubles: tuple[trouble.Trouble, ...]
     only: tuple[str, ...] = ()
     recrawls: bool = False
+    is_plain: bool = False
+    rules: str = ""  # from what the rules of hosts are drawn
 
     @classmethod
-    def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = ()) -> Scenario:
-        """Draw a scenario; with `only` these kinds of trouble."""
-        random = Random(seed)
+    def of(
+        cls, seed: int, profile: str | None = None, only: tuple[str, ...] = (), is_plain: bool = False
+    ) -> Scenario:
+        """Draw a scenario; with `only` these kinds of trouble.
+
+        `is_plain` leaves out what the simulation has learnt later: old numbers stand for what they have found.
+        """
+        random, more = Random(seed), Random(f"more of {seed}")
         names = [*PROFILES]
-        return cls(
+        scenario = cls(
             seed,
             profile or names[seed % len(names)],
             random.choice([1, 2, 2, 3]),
@@ -61,7 +68,13 @@ class Scenario:
             tuple(trouble.draw(random, SECONDS, TROUBLES, only)),
             only,
             random.random() < 0.5,
+            is_plain,
         )
+        if is_plain:
+            return scenario
+        rules = f"rules of {seed}" if more.random() < 0.6 else ""
+        troubles = [*scenario.troubles, *(() if only else trouble.draw_more(more, SECONDS))]
+        return replace(scenario, rules=rules, troubles=tuple(sorted(troubles, key=lambda it: it.when)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,8 @@ def _simulate(scenario: Scenario, keep: Callable[[str], object]) -> Result:
     mounts: dict[str, object] = {}
     system = System(world, disk, mounts)  # type: ignore[arg-type]
     with patched(world, system, profile):
-        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls)
+        rules = Random(scenario.rules) if scenario.rules else None
+        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls, rules)
         system._mounts = fleet.mounts
         try:
             _crawl(world, fleet, scenario)
@@ -157,7 +171,9 @@ def shrink(scenario: Scenario, tries: int = 40) -> Scenario:
             *(replace(scenario, troubles=_without(scenario.troubles, n)) for n in range(len(scenario.troubles))),
             *([replace(scenario, machines=scenario.machines - 1)] if scenario.machines > 1 else []),
             *([replace(scenario, workers=1)] if scenario.workers > 1 else []),
+            *([replace(scenario, rules="")] if scenario.rules else []),
             *([replace(scenario, pages=scenario.pages // 2)] if scenario.pages > 4 else []),
+            *([replace(scenario, hosts=1)] if scenario.hosts > 1 else []),
         ]
         found = next((it for it in smaller if simulate(it).error), None)
         if found is None:
@@ -172,11 +188,13 @@ def _without(troubles: tuple[trouble.Trouble, ...], number: int) -> tuple[troubl
 
 def command(scenario: Scenario) -> str:
     """The command that replays a scenario."""
-    drawn = Scenario.of(scenario.seed, scenario.profile, scenario.only)
+    drawn = Scenario.of(scenario.seed, scenario.profile, scenario.only, scenario.is_plain)
     kept = [str(drawn.troubles.index(it)) for it in scenario.troubles]
     args = [f"--profile {scenario.profile}", *([f"--only {','.join(scenario.only)}"] if scenario.only else [])]
     args += [f"--troubles {','.join(kept) or 'none'}"] if len(kept) < len(drawn.troubles) else []
-    for name in ("machines", "workers", "pages"):
+    args += ["--plain"] if scenario.is_plain else []
+    args += ["--no-rules"] if drawn.rules and not scenario.rules else []
+    for name in ("machines", "workers", "pages", "hosts"):
         if getattr(scenario, name) != getattr(drawn, name):
             args.append(f"--{name} {getattr(scenario, name)}")
     return f'make simulate SEED={scenario.seed} ARGS="{" ".join(args)}"'
@@ -232,8 +250,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes; 0 for one on each core")
     parser.add_argument("--quick", action="store_true", help="do not shrink failures")
     parser.add_argument("--digest", action="store_true", help="print what the log of each seed comes to")
-    for name in ("machines", "workers", "pages"):
+    for name in ("machines", "workers", "pages", "hosts"):
         parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--plain", action="store_true", help="without what the simulation has learnt later")
+    parser.add_argument("--no-rules", action="store_true", help="of hosts")
     parser.add_argument("--verbose", action="store_true", help="print every event of the one seed")
     options = parser.parse_args()
     if options.seed is not None:
@@ -266,11 +286,13 @@ def _kinds(names: str) -> tuple[str, ...]:
 
 
 def _one(options: argparse.Namespace) -> int:
-    scenario = Scenario.of(options.seed, options.profile, _kinds(options.only))
+    scenario = Scenario.of(options.seed, options.profile, _kinds(options.only), options.plain)
+    if options.no_rules:
+        scenario = replace(scenario, rules="")
     if options.troubles:
         kept = [] if options.troubles == "none" else [int(number) for number in options.troubles.split(",")]
         scenario = replace(scenario, troubles=tuple(scenario.troubles[number] for number in kept))
-    for name in ("machines", "workers", "pages"):
+    for name in ("machines", "workers", "pages", "hosts"):
         if getattr(options, name):
             scenario = replace(scenario, **{name: getattr(options, name)})
     result = simulate(scenario, print if options.verbose else lambda line: None)

@@ -98,7 +98,7 @@ class System:
         self._here(folder)
         if name in folder.entries:
             raise error(errno.EEXIST)
-        self._disk.need_space()
+        self._disk.need_space(mount.profile.full)
         node = self._disk.node(FILE)
         self._set(mount, "create", (folder, name, node))
         return self._new(mount, node)
@@ -148,7 +148,7 @@ class System:
 
     def write(self, handle: int, data: Any) -> int:
         at = self._handle(handle)
-        self._disk.need_space()
+        self._disk.need_space(at.mount.profile.full)
         at.node.data += bytes(data)
         at.node.written = at.node.changed = self._world.now
         return len(data)
@@ -226,7 +226,7 @@ class System:
             self._here(at.node)
             if name in at.node.entries:
                 raise error(errno.EEXIST)
-            self._disk.need_space()
+            self._disk.need_space(at.mount.profile.full)
             self._set(at.mount, what, (at.node, name, self._disk.node(mode)))
 
         self._call(what, at.mount, make, errno.EEXIST)
