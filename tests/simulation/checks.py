@@ -43,6 +43,7 @@ class Checks:
         self.disturbed = 0  # kills, power cuts and the like: so many times what is in flight may be requested again
         self.is_damaged = False  # an operator has removed a part of the frontier: the end rehydrates
         self.refreshes = 0  # that were ordered
+        self.power_cuts = 0  # each ends what operators do, too
         manners.fail, manners.is_disturbed = self.fail, lambda: bool(self.disturbed)
         disk.watch = self._watch
 
@@ -109,6 +110,7 @@ class Checks:
 
     def after_power_cut(self) -> None:
         """What is left of a power cut: no record without its html and links, and nothing lost."""
+        self.power_cuts += 1
         self._waiting.clear()
         for path, node in self._walk("frontier"):
             for url in _urls(node.data) if BATCH.fullmatch(path) else ():

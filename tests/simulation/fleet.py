@@ -297,11 +297,15 @@ class Fleet:
 
     def _until_it_works(self, call: Callable[[], Any]) -> Any:
         while True:
+            power_cuts = self.checks.power_cuts
             try:
-                return call()
+                result = call()
+                if power_cuts == self.checks.power_cuts:
+                    return result
+                self.world.note("operator: a power cut has ended the command")
             except StoreError as error:
                 self.world.note(f"operator: {error}")
-                self.world.pause(START_AGAIN)
+            self.world.pause(START_AGAIN)
 
     def _did(self, result: Any, error: BaseException | None) -> None:
         self.busy -= 1
