@@ -84,7 +84,7 @@ class Manners:
         owns = self._disk.find(f"shards/{self._shard_of(host)}@{process.name}") is not None
         if self._has_ended(process.name):
             self.fail(f"{url} was requested by {process.name}, whose last heartbeat says that it has ended or is dead")
-        if not owns:
+        if not owns and self._has_owner(host):
             self.fail(f"{url} was requested by {process.name}, which does not own it")
         before, owned = self._last.get(host, (-1e9, False))
         is_page = url in self._tree.links
@@ -98,6 +98,11 @@ class Manners:
         self._check_address(process, address)
         self._last[host] = now, owns
         self._open[host] = process
+
+    def _has_owner(self, host: str) -> bool:
+        """Whether there is a name that says who owns a host: somebody may have removed it."""
+        folder, number = self._disk.find("shards"), self._shard_of(host)
+        return any(name.startswith(f"{number}@") for name in (folder.entries if folder else ()))
 
     def _has_ended(self, worker: str) -> bool:
         """Whether a worker has signed off, or others have marked it dead because it was silent."""

@@ -51,6 +51,7 @@ class Failing:
     """The next operations of one kind fail, all of them: a program that tries again at once does not get by."""
 
     what: str = ""
+    where: str = ""  # how the path of the folder begins
     left: int = 0
     error: int = errno.EIO
     is_done: bool = False  # whether the operation is done, and only its reply is lost
@@ -65,7 +66,7 @@ class Mount:
         self.away_until = self.hangs_until = 0.0
         self.failing = Failing()  # operations
         self.ambush: Callable[[str], bool] | None = None  # what happens before the next operation that it waits for
-        self.folder = ""  # that is to be synced, if one is
+        self.folder = ""  # in which something is to be renamed or removed, or that is to be synced
         self.generation = 0  # of the server, as far as handles are concerned
         self._listings: dict[int, tuple[float, list[str]]] = {}
         self._missing: dict[int, dict[str, float]] = {}  # inode of a folder -> name -> since when
@@ -89,7 +90,7 @@ class Mount:
             if profile.away:
                 raise error(profile.away)
             world.pause(self.away_until - world.now + 0.001)
-        if self.failing.left and what == self.failing.what:
+        if self.failing.left and what == self.failing.what and self.folder.startswith(self.failing.where):
             return self._fail(act)
         if not self.fault:
             return act()
@@ -109,7 +110,7 @@ class Mount:
         """Fail one of several operations in a row, before it is done or after."""
         failing = self.failing
         failing.left -= 1
-        self.world.note(f"{failing.what} fails with {errno.errorcode[failing.error]}")
+        self.world.note(f"{failing.what} in {self.folder} fails with {errno.errorcode[failing.error]}")
         self.world.effects["failed in a row"] += 1
         if failing.is_done:
             act()

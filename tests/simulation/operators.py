@@ -108,6 +108,7 @@ def check_and_repair(fleet: Fleet) -> str:
     store = fleet.open()
     settings = store.settings()
     has_frontier = rehydrate.is_whole(store)
+    harmless = {*HARMLESS, "frontier"} if fleet.is_incomplete() else {*HARMLESS}  # an earlier attempt may have failed
     with alone(store, settings) as (scene, lock):
         check = Check(scene, has_frontier, is_locked=False)
         found: list[Problem] = []
@@ -116,7 +117,7 @@ def check_and_repair(fleet: Fleet) -> str:
                 Repair(store, settings, lock).repair(part)
                 found += part
     is_rebuilt = _is_rebuilt(store, found)
-    bad = [problem for problem in found if problem.kind not in HARMLESS]
+    bad = [problem for problem in found if problem.kind not in harmless]
     if bad and not fleet.checks.is_damaged:
         fleet.checks.fail(f"`crawler check --repair` has found {bad[0]}")
     if is_rebuilt:
@@ -148,3 +149,13 @@ def remove_frontier(fleet: Fleet, trouble: Trouble) -> None:
     fleet.checks.forget_orders("frontier")
     fleet.world.effects["removed batches"] += 1
     fleet.disk.remove_all("frontier")
+
+
+def remove_names(fleet: Fleet, trouble: Trouble) -> None:
+    """Somebody removes some names that say who owns what, or who is alive."""
+    fleet.checks.disturbed += 1
+    folder = fleet.disk.find("shards" if trouble.seconds < 5 else "workers")
+    names = sorted(folder.entries) if folder else []
+    for name in names[int(trouble.dice * len(names)) :]:
+        fleet.world.effects["removed names"] += 1
+        fleet.disk.set((folder, name, None))  # type: ignore[arg-type]

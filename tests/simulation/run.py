@@ -49,9 +49,7 @@ class Scenario:
     rules: str = ""  # from what the rules of hosts are drawn
 
     @classmethod
-    def of(
-        cls, seed: int, profile: str | None = None, only: tuple[str, ...] = (), is_plain: bool = False
-    ) -> Scenario:
+    def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = (), is_plain: bool = False) -> Scenario:
         """Draw a scenario; with `only` these kinds of trouble.
 
         `is_plain` leaves out what the simulation has learnt later: old numbers stand for what they have found.

@@ -15,6 +15,7 @@ from simulation.operators import (
     refresh,
     remove_folder,
     remove_frontier,
+    remove_names,
     repair,
     retry_failures,
     stop,
@@ -160,12 +161,12 @@ def faults(fleet: Fleet, trouble: Trouble) -> None:
 
 
 def fails_in_a_row(fleet: Fleet, trouble: Trouble) -> None:
-    """The next operations of one kind fail, a few of them, before they are done or after: trying again does not help."""
+    """The next operations of one kind fail, before they are done or after: to try again at once does not help."""
     fleet.checks.disturbed += 1
     number = int(trouble.seconds * 1e6)
-    mount, what = _mount(fleet, trouble), FALLIBLE[number % len(FALLIBLE)]
+    mount, (what, where) = _mount(fleet, trouble), FALLIBLE[number % len(FALLIBLE)]
     shown = errno.ESTALE if number // 100 % 3 == 0 else errno.EIO
-    mount.failing = Failing(what, 1 + number // 1000 % 4, shown, bool(number // 10000 % 2))
+    mount.failing = Failing(what, where, 1 + number // 1000 % 6, shown, bool(number // 10000 % 2))
     fleet.later(2 * trouble.seconds, lambda: setattr(mount, "failing", Failing()))
 
 
@@ -248,7 +249,12 @@ def blackout(fleet: Fleet, trouble: Trouble) -> None:
 
 
 OPERATIONS = ("drop", "drop", "publish", "claim", "listdir", "fsync", "unlink")  # "drop" is of a batch
-FALLIBLE = ("publish", "publish", "create", "drop", "claim", "listdir", "fsync", "syncfs", "open", "mknod", "mkdir", "tidy")
+FALLIBLE = (  # kinds of operations, and where
+    *(("publish", folder) for folder in ("links/", "links/", "htmls/", "frontier/", "workers")),
+    *(("claim", folder) for folder in ("shards", "workers")),
+    *(("drop", ""), ("unlink", ""), ("tidy", ""), ("create", ""), ("mknod", ""), ("mkdir", "")),
+    *(("open", ""), ("listdir", ""), ("stat", ""), ("fsync", ""), ("syncfs", "")),
+)
 KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
     call.__name__: call
     for call in (
@@ -256,10 +262,13 @@ KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
         *(cut_off, hang, server_restarts, faults, disk_full, sync_fails, power_cut, power_cut_before),
         *(join, stop, pause, add_seed, retry_failures, refresh, remove_folder),
         *(freeze_before_records, power_cut_after_drop),
-        *(fails_in_a_row, blackout, repair, remove_frontier),
+        *(fails_in_a_row, blackout, repair, remove_frontier, remove_names),
     )
 }
-MORE = ("fails_in_a_row", "fails_in_a_row", "blackout", "repair", "repair", "remove_frontier")  # drawn apart
+MORE = (  # drawn apart
+    *("fails_in_a_row", "fails_in_a_row", "fails_in_a_row", "blackout", "repair", "remove_frontier", "remove_names"),
+    *("freeze_before_records", "power_cut_after_drop"),
+)
 WEIGHTS = {
     "kill_worker": 2,
     "kill_machine": 3,
@@ -270,10 +279,7 @@ WEIGHTS = {
     "power_cut": 3,
     "refresh": 3,
     "remove_folder": 0.5,
-    # Only where they are named: with these among the others, every number would stand for something else.
-    "freeze_before_records": 0,
-    "power_cut_after_drop": 0,
-    **dict.fromkeys(MORE, 0),
+    **dict.fromkeys(MORE, 0),  # with these among the others, old numbers would stand for something else
 }
 
 # What shows that a kind of trouble has done what it is for; it may have come when there was nothing to disturb.
@@ -287,7 +293,7 @@ EFFECTS = {
     **{"stop": "worker stopped", "refresh": "refresh of pages", "remove_folder": "rehydrated"},
     **dict.fromkeys(("pause", "add_seed", "retry_failures"), "operator done"),
     **{"fails_in_a_row": "failed in a row", "blackout": "power cut lost names", "repair": "repaired"},
-    **{"remove_frontier": "rehydrated"},
+    **{"remove_frontier": "rehydrated", "remove_names": "removed names"},
 }
 LOSSES = ("sync_fails", "power_cut", "power_cut_before", "power_cut_after_drop")  # of a local disk alone
 
