@@ -38,6 +38,7 @@ class Manners:
         self._world, self._disk, self._tree, self._delay, self._shard_of = world, disk, tree, delay, shard_of
         self._per_address = per_address
         self.owned_since: dict[str, float] = {}  # shard -> when its owner took it
+        self.unsettled_until = 0.0  # somebody has removed names that say who owns what
         self._last: dict[str, tuple[float, bool]] = {}  # host -> when it was requested, and whether by its owner
         self._open: dict[str, Process] = {}  # host -> who waits for its response
         self._rests: dict[str, Rest] = {}  # by host
@@ -84,7 +85,7 @@ class Manners:
         owns = self._disk.find(f"shards/{self._shard_of(host)}@{process.name}") is not None
         if self._has_ended(process.name):
             self.fail(f"{url} was requested by {process.name}, whose last heartbeat says that it has ended or is dead")
-        if not owns and self._has_owner(host):
+        if not owns and now > self.unsettled_until:
             self.fail(f"{url} was requested by {process.name}, which does not own it")
         before, owned = self._last.get(host, (-1e9, False))
         is_page = url in self._tree.links
@@ -98,11 +99,6 @@ class Manners:
         self._check_address(process, address)
         self._last[host] = now, owns
         self._open[host] = process
-
-    def _has_owner(self, host: str) -> bool:
-        """Whether there is a name that says who owns a host: somebody may have removed it."""
-        folder, number = self._disk.find("shards"), self._shard_of(host)
-        return any(name.startswith(f"{number}@") for name in (folder.entries if folder else ()))
 
     def _has_ended(self, worker: str) -> bool:
         """Whether a worker has signed off, or others have marked it dead because it was silent."""

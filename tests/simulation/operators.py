@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simulation.trouble import Trouble
 
 STARTED = 3.0  # seconds after which a run has certainly announced itself
+SETTLED = 10.0  # seconds after which every shard has one owner again, who knows it
 HARMLESS = ("temporary", "control", "shard")  # problems that kills may leave in a store
 
 
@@ -156,6 +157,7 @@ def remove_names(fleet: Fleet, trouble: Trouble) -> None:
     fleet.checks.disturbed += 1
     folder = fleet.disk.find("shards" if trouble.seconds < 5 else "workers")
     names = sorted(folder.entries) if folder else []
+    fleet.checks.manners.unsettled_until = fleet.world.now + SETTLED
     for name in names[int(trouble.dice * len(names)) :]:
         fleet.world.effects["removed names"] += 1
         fleet.disk.set((folder, name, None))  # type: ignore[arg-type]
