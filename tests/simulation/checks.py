@@ -152,6 +152,14 @@ class Checks:
         wanted = set().union(*map(self._tree.below, self.seeds))
         return sorted(url for url in wanted if not self.is_done(url))
 
+    def hold_limit(self, most: int) -> None:
+        """All workers have ended because of the limit of pages; what was in flight in a kill may be beyond it."""
+        records = [json.loads(node.data) for path, node in self._walk("links") if KEY.fullmatch(path)]
+        pages = sum(bool(record.get("sha224")) for record in records)
+        self._world.effects["limit of pages"] += 1
+        if not self.disturbed and pages != most:
+            self.fail(f"there are {pages} pages, and the limit is {most}")
+
     # ---- in the end
 
     def final(self) -> None:

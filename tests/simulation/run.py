@@ -18,7 +18,7 @@ from functools import partial
 from multiprocessing import get_context
 from random import Random
 
-from crawler.crawl.worker.ending import LATER, OVER
+from crawler.crawl.worker import ending
 from simulation import trouble
 from simulation.disk import Disk
 from simulation.fleet import Fleet
@@ -27,8 +27,9 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-LIMIT = 4 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
+LONGEST = 4 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
 TROUBLES, SECONDS = 6, 12.0
+MANY_HOSTS = 16  # more than the little memory of workers holds
 SHOW_EVERY = 100  # seeds
 
 
@@ -47,6 +48,7 @@ class Scenario:
     recrawls: bool = False
     is_plain: bool = False
     rules: str = ""  # from what the rules of hosts are drawn
+    limit: int | None = None  # of pages, until an operator removes it
 
     @classmethod
     def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = (), is_plain: bool = False) -> Scenario:
@@ -72,7 +74,10 @@ class Scenario:
             return scenario
         rules = f"rules of {seed}" if more.random() < 0.6 else ""
         troubles = [*scenario.troubles, *(() if only else trouble.draw_more(more, SECONDS))]
-        return replace(scenario, rules=rules, troubles=tuple(sorted(troubles, key=lambda it: it.when)))
+        hosts = more.choice([scenario.hosts, MANY_HOSTS]) if rules else scenario.hosts
+        limit = more.randint(3, scenario.pages) if more.random() < 0.15 else None
+        ordered = tuple(sorted(troubles, key=lambda it: it.when))
+        return replace(scenario, hosts=hosts, rules=rules, limit=limit, troubles=ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,9 @@ def _simulate(scenario: Scenario, keep: Callable[[str], object]) -> Result:
     error: BaseException | None = None
     mounts: dict[str, object] = {}
     system = System(world, disk, mounts)  # type: ignore[arg-type]
-    with patched(world, system, profile):
+    with patched(world, system, profile, bool(scenario.rules)):
         rules = Random(scenario.rules) if scenario.rules else None
-        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls, rules)
+        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls, rules, scenario.limit)
         system._mounts = fleet.mounts
         try:
             _crawl(world, fleet, scenario)
@@ -147,12 +152,14 @@ def _crawl(world: World, fleet: Fleet, scenario: Scenario) -> None:
 
 def _let_end(world: World, fleet: Fleet) -> None:
     """Wait until all troubles are over and every machine has ended; where none is left, start one."""
-    limit = world.now + LIMIT
+    limit = world.now + LONGEST
     for attempt in range(12):
         if not world.run(fleet.is_at_rest, limit):
-            raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LIMIT:.0f} s")
+            raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LONGEST:.0f} s")
         last = fleet.runs[-1].ended if fleet.runs else ""
-        if attempt and last in (OVER, LATER) and not fleet.checks.missing():
+        if last == ending.LIMIT and fleet.limit:
+            fleet.lift_limit()
+        if attempt and last in (ending.OVER, ending.LATER) and not fleet.checks.missing():
             return
         world.wait(world.now + 20)  # somebody comes and starts it again
         if not fleet.running:
@@ -170,6 +177,7 @@ def shrink(scenario: Scenario, tries: int = 40) -> Scenario:
             *([replace(scenario, machines=scenario.machines - 1)] if scenario.machines > 1 else []),
             *([replace(scenario, workers=1)] if scenario.workers > 1 else []),
             *([replace(scenario, rules="")] if scenario.rules else []),
+            *([replace(scenario, limit=None)] if scenario.limit else []),
             *([replace(scenario, pages=scenario.pages // 2)] if scenario.pages > 4 else []),
             *([replace(scenario, hosts=1)] if scenario.hosts > 1 else []),
         ]
@@ -192,6 +200,7 @@ def command(scenario: Scenario) -> str:
     args += [f"--troubles {','.join(kept) or 'none'}"] if len(kept) < len(drawn.troubles) else []
     args += ["--plain"] if scenario.is_plain else []
     args += ["--no-rules"] if drawn.rules and not scenario.rules else []
+    args += ["--no-limit"] if drawn.limit and not scenario.limit else []
     for name in ("machines", "workers", "pages", "hosts"):
         if getattr(scenario, name) != getattr(drawn, name):
             args.append(f"--{name} {getattr(scenario, name)}")
@@ -252,6 +261,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--plain", action="store_true", help="without what the simulation has learnt later")
     parser.add_argument("--no-rules", action="store_true", help="of hosts")
+    parser.add_argument("--no-limit", action="store_true", help="of pages")
     parser.add_argument("--verbose", action="store_true", help="print every event of the one seed")
     options = parser.parse_args()
     if options.seed is not None:
@@ -287,6 +297,8 @@ def _one(options: argparse.Namespace) -> int:
     scenario = Scenario.of(options.seed, options.profile, _kinds(options.only), options.plain)
     if options.no_rules:
         scenario = replace(scenario, rules="")
+    if options.no_limit:
+        scenario = replace(scenario, limit=None)
     if options.troubles:
         kept = [] if options.troubles == "none" else [int(number) for number in options.troubles.split(",")]
         scenario = replace(scenario, troubles=tuple(scenario.troubles[number] for number in kept))

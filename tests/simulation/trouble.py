@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from simulation.fleet import Fleet, Run
+from simulation.fleet import Fleet
+from simulation.machine import Run
 from simulation.mount import Failing, Mount
 from simulation.operators import (
     add_seed,
