@@ -44,7 +44,9 @@ def is_paused(files: Files) -> bool:
 
 def pause(store: Store) -> str:
     """Have all machines, also those that start later, send no more requests; return a message about it."""
-    if not store.files.create(f"workers/{PAUSE}"):
+    is_new = store.files.create(f"workers/{PAUSE}")
+    store.files.sync({"workers"})  # a power cut must not take back what the operator was told
+    if not is_new:
         return f"{store.root} is paused already; `crawler resume {store.root}` resumes it"
     count = _at_work(store)
     if not count:
@@ -55,7 +57,9 @@ def pause(store: Store) -> str:
 
 def resume(store: Store) -> str:
     """Have all machines resume; return a message about it."""
-    if not store.files.drop(f"workers/{PAUSE}"):
+    was_paused = store.files.drop(f"workers/{PAUSE}")
+    store.files.sync({"workers"})  # also if an earlier attempt has removed it, and failed here
+    if not was_paused:
         return f"{store.root} is not paused"
     count = _at_work(store)
     if not count:

@@ -27,6 +27,7 @@ SOON = 1.0  # seconds: a host that is due within these is waited for before one 
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
 FORGOTTEN_AT_ONCE = 1000
+RESUME_INTERVAL = 1.0  # seconds
 MIN_STALE = 64  # entries of a heap that are no longer valid, before it is cleared of them
 
 SCHEMA = """
@@ -62,6 +63,7 @@ class Host:
     pending: int = 0  # bytes that these will have in the store, as far as they were fetched
     place: int = NOWHERE
     entry: int = 0  # the number of its valid entry in a heap
+    put_off: int = 0  # that of the entry with which it was put off (see `Hosts.put_off`)
     tasks: deque[tuple[bytes, int, Task]] = field(default_factory=deque)  # the next ones, with their keys and shards
     last_rank: int | None = None  # of the last one that was read from the database
     more: bool = True  # whether the database may have more than `tasks`
@@ -115,6 +117,7 @@ class Hosts:
         self._ready: tuple[list[Entry], list[Entry]] = ([], [])  # heaps by `since`: not answered, answered
         self._oldest = [inf, inf]  # due time of the first stored host: not answered, answered
         self._entries = 0
+        self._has_put_off, self._next_resume = False, 0.0  # whether hosts may have been put off (see `resume`)
         self._has_uncounted = False  # whether there may be hosts whose size in the store is not known
         self._arrivals = 0  # of hosts that are due at the same time, the first to arrive goes first
         db.executescript(SCHEMA)
@@ -307,6 +310,22 @@ class Hosts:
         """Queue a host again, to be taken from at a later time."""
         host.due = host.since = max(host.due, due)
         self._push(RESTING, host)
+
+    def put_off(self, host: Host, due: float) -> None:
+        """Queue a host again, to be taken from later, or soon after it may go on (see `resume`)."""
+        self.wait(host, due)
+        host.put_off = host.entry
+        self._has_put_off = True
+
+    def resume(self, now: float) -> None:
+        """Let the hosts go on that were put off and are in memory; once a second, because all of them are looked at."""
+        if not self._has_put_off or now < self._next_resume:
+            return
+        self._has_put_off, self._next_resume = False, now + RESUME_INTERVAL
+        for host in self.loaded.values():
+            if host.place == RESTING and host.entry == host.put_off:
+                host.due = host.since = now
+                self._push(RESTING, host)
 
     def requeue(self, host: Host, since: float) -> None:
         """Note that a host in memory has URLs to take; if it is not queued and has no lane left, `rest` queues it."""

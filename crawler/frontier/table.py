@@ -91,6 +91,8 @@ class Table(TaskRows):
         if now >= self._revisits.next_due:
             for name in self._revisits.ripen(now):
                 self._wake_revisits(name, now)
+        if not revisits_only:
+            self._hosts.resume(now)
         while host := self._hosts.next(now, unanswered):
             is_held = self._is_held(host)
             only = revisits_only or (not is_held and self._is_full(host))
@@ -171,8 +173,12 @@ class Table(TaskRows):
     def _hold_back(self, host: Host, now: float) -> None:
         """Let a host wait at a limit; once so much of it or its domain is stored, its other URLs are skipped."""
         rule = self._limit_of(host)
+        if rule is None and not self._has_tasks(host):
+            return self._hosts.retire(host)  # nothing is held back: it must not seem to have work that is due soon
+        if rule is None and self._is_full(host):
+            return self._hosts.wait(host, now + 0.5)
         if rule is None:
-            return self._hosts.wait(host, now + (0.5 if self._is_full(host) else LIMIT_INTERVAL))
+            return self._hosts.put_off(host, now + LIMIT_INTERVAL)
         most = SKIPPED_AT_ONCE + host.taken
         query = "SELECT key, batch FROM task WHERE host = ? AND state = 0 LIMIT ?"
         found = self._db.execute(query, (host.name, most)).fetchall()
@@ -183,6 +189,12 @@ class Table(TaskRows):
         if len(found) < most:
             return self._hosts.retire(host)
         return self._hosts.wait(host, now + 0.01)  # the others next time: visits go on meanwhile
+
+    def _has_tasks(self, host: Host) -> bool:
+        """Tell whether a host has URLs that are no revisits."""
+        if not host.tasks:
+            self._read(host)
+        return bool(host.tasks)
 
     def _limit_of(self, host: Host) -> str | None:
         """Return the limit that a host or its domain has reached, by its name."""

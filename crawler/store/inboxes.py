@@ -27,11 +27,10 @@ def mark_of(shard: int) -> str:
 
 
 def make_folder(files: Files, shard: int) -> None:
-    """Make the folder of a shard, unless it is there.
+    """Make the folder of a shard, unless it is there; also if somebody has removed all of frontier/ meanwhile.
 
     The mark that it was made comes last, so that nobody takes a folder that is being made for one that was emptied.
     """
-    files.make(folder(shard))
     files.create(f"{folder(shard)}/{WHOLE}")
     files.create(mark_of(shard))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,8 @@ from crawler.frontier.batches import from_lines
 from crawler.frontier.task import PAGE, RETRY, shard_of_host
 from crawler.store.store import path_of, shard_name
 from crawler.store.visits import visits_of
-from crawler.web import urls
 from simulation.disk import FOLDER, Disk, Node
+from simulation.manners import Manners
 from simulation.web import Tree
 from simulation.world import Process, World
 
@@ -30,22 +30,24 @@ class Broken(AssertionError):
 class Checks:
     """Watches the disk and the requests."""
 
-    def __init__(self, world: World, disk: Disk, tree: Tree, delay: float, shards: int, recrawls: bool = False) -> None:
-        self._world, self._disk, self._tree, self._delay, self._shards = world, disk, tree, delay, shards
+    def __init__(
+        self, world: World, disk: Disk, tree: Tree, manners: Manners, shards: int, recrawls: bool = False
+    ) -> None:
+        self._world, self._disk, self._tree, self.manners, self._shards = world, disk, tree, manners, shards
         self._recrawls = recrawls
         self._visits: dict[str, int] = {}  # URL -> how many visits were ordered
-        self._owned_since: dict[str, float] = {}  # shard -> when its owner took it
+        self._requested: dict[str, int] = {}  # URL -> how often it is to be requested at least
         self._late: set[str] = set()  # host and key of what its former owner was writing when it was suspended
         self._waiting: dict[str, set[str]] = defaultdict(set)  # URL -> paths of the batches that hold it
-        self._last: dict[str, tuple[float, bool]] = {}  # host -> when it was requested, and whether by its owner
         self.seeds: set[str] = set()
         self.disturbed = 0  # kills, power cuts and the like: so many times what is in flight may be requested again
         self.is_damaged = False  # an operator has removed a part of the frontier: the end rehydrates
         self.refreshes = 0  # that were ordered
-        self.requests: Counter[str] = Counter()
+        self.power_cuts = 0  # each ends what operators do, too
+        manners.fail, manners.is_disturbed = self.fail, lambda: bool(self.disturbed)
         disk.watch = self._watch
 
-    def _fail(self, what: str) -> None:
+    def fail(self, what: str) -> None:
         """End the simulation after this step: an error raised here might be caught by the program."""
         self._world.failure = self._world.failure or Broken(what)
 
@@ -65,13 +67,10 @@ class Checks:
         """Note who owns what, and what was written by one who was about to when another took over."""
         room, _, rest = path.partition("/")
         if room == "shards":
-            self._owned_since[rest.partition("@")[0]] = self._world.now
+            self.manners.owner_changed(rest.partition("@")[0])
         elif room in ("links", "htmls"):
-            since = self._owned_since.get(self._shard(rest.partition("/")[0]), 0)
+            since = self.manners.owned_since.get(shard_of(rest.partition("/")[0], self._shards), 0)
             self._late |= {rest} if node.requested <= since else set()
-
-    def _shard(self, host: str) -> str:
-        return shard_of(host, self._shards)
 
     def _batch(self, what: str, path: str, node: Node) -> None:
         for url in _urls(node.data):
@@ -80,7 +79,7 @@ class Checks:
                 continue
             self._waiting[url].discard(path)
             if self._is_lost(url) and not self.is_damaged:
-                self._fail(f"{path} was removed, and {url} is neither done nor in another batch")
+                self.fail(f"{path} was removed, and {url} is neither done nor in another batch")
 
     def _is_lost(self, url: str) -> bool:
         """Whether a URL that a record or a seed has brought is neither done nor waiting."""
@@ -92,37 +91,16 @@ class Checks:
         try:
             record = json.loads(node.data)
         except ValueError:
-            return self._fail(f"{path} is not whole")
+            return self.fail(f"{path} is not whole")
         url = str(record["url"])
         if record.get("sha224") and url in self._tree.links:
             html = self._disk.find(path.replace("links/", "htmls/", 1))
             if html is None or html.data not in self._tree.bodies(url):
-                self._fail(f"{path} is there before its html is whole")
+                self.fail(f"{path} is there before its html is whole")
         for link in self._tree.links.get(url, ()):
             if not self.is_done(link) and not self._waiting[link] and not self.is_damaged:
-                return self._fail(f"{path} is there, and its link {link} is neither done nor handed over")
+                return self.fail(f"{path} is there, and its link {link} is neither done nor handed over")
         return None
-
-    def request(self, process: Process, url: str) -> None:
-        """A request is sent."""
-        host, now = urls.host(url), self._world.now
-        self._world.note(f"request {url}")
-        owns = self._disk.find(f"shards/{self._shard(host)}@{process.name}") is not None
-        if self._has_ended(process.name):
-            self._fail(f"{url} was requested by {process.name}, whose last heartbeat says that it has ended or is dead")
-        before, owned = self._last.get(host, (-1e9, False))
-        if not owns:
-            self._fail(f"{url} was requested by {process.name}, which does not own it")
-        if owns and owned and now < before + self._delay - 1e-6:
-            self._fail(f"{host} was requested after {now - before:.3f} s by its owner {process.name}")
-        self._last[host] = now, owns
-        self.requests[url] += 1
-
-    def _has_ended(self, worker: str) -> bool:
-        """Whether a worker has signed off, or others have marked it dead because it was silent."""
-        folder = self._disk.find("workers")
-        names = folder.entries if folder else ()
-        return any(name.startswith(f"{worker}@") and name.endswith(".end") for name in names)
 
     def is_done(self, url: str) -> bool:
         """Whether a URL has a record or a failure record."""
@@ -132,6 +110,7 @@ class Checks:
 
     def after_power_cut(self) -> None:
         """What is left of a power cut: no record without its html and links, and nothing lost."""
+        self.power_cuts += 1
         self._waiting.clear()
         for path, node in self._walk("frontier"):
             for url in _urls(node.data) if BATCH.fullmatch(path) else ():
@@ -151,7 +130,7 @@ class Checks:
                 self._record(path, node)
         lost = sorted(filter(self._is_lost, self._tree.urls))
         if lost:
-            self._fail(f"{by} has lost {', '.join(lost[:3])}")
+            self.fail(f"{by} has lost {', '.join(lost[:3])}")
 
     def _walk(self, path: str) -> Iterator[tuple[str, Node]]:
         folder = self._disk.find(path)
@@ -166,12 +145,20 @@ class Checks:
         self._world.note("over")
         missing = self.missing()
         if missing and is_whole and not self.is_damaged:
-            self._fail(f"{process.name} believes that the crawl is over, but {missing[0]} is not done")
+            self.fail(f"{process.name} believes that the crawl is over, but {missing[0]} is not done")
 
     def missing(self) -> list[str]:
         """The pages that should be there and are not."""
         wanted = set().union(*map(self._tree.below, self.seeds))
         return sorted(url for url in wanted if not self.is_done(url))
+
+    def hold_limit(self, most: int) -> None:
+        """All workers have ended because of the limit of pages; what was in flight in a kill may be beyond it."""
+        records = [json.loads(node.data) for path, node in self._walk("links") if KEY.fullmatch(path)]
+        pages = sum(bool(record.get("sha224")) for record in records)
+        self._world.effects["limit of pages"] += 1
+        if not self.disturbed and pages != most:
+            self.fail(f"there are {pages} pages, and the limit is {most}")
 
     # ---- in the end
 
@@ -179,20 +166,37 @@ class Checks:
         """No page is lost, each is what was served, and none was requested more often than it had to be."""
         missing = self.missing()
         if missing:
-            self._fail(f"the crawl has ended, and {len(missing)} pages are not done: {', '.join(missing[:3])}")
+            self.fail(f"the crawl has ended, and {len(missing)} pages are not done: {', '.join(missing[:3])}")
         for path, node in self._walk("links"):
             self._record(path, node)
         for path, node in self._walk("errs"):
             record = json.loads(node.data) if KEY.fullmatch(path) else {}
-            if record and record["url"] not in self._tree.gone:
-                self._fail(f"{path}: {record['url']} was given up ({record['reason']})")
-        for url, count in sorted(self.requests.items()):
+            reason = record.get("reason")
+            expected = "robots" if record.get("url") in self._tree.forbidden else "http-404"
+            if record and not (self._tree.has_no_page(record["url"]) and reason == expected):
+                self.fail(f"{path}: {record['url']} was given up ({reason})")
+        for url, count in sorted(self._tree.requests.items()):
             most = 1 + self._tree.fails.get(url, 0) + self.disturbed + self.refreshes
             if url in self._tree.links and count > most:
-                self._fail(f"{url} was requested {count} times, at most {most} are expected")
+                self.fail(f"{url} was requested {count} times, at most {most} are expected")
+            if count < self._requested.get(url, 0) and not self.is_damaged:
+                self.fail(f"{url} was requested {count} times, and `crawler retry` has ordered one more")
         self._final_visits()
 
-    # ---- visits of pages that are there
+    # ---- what operators order
+
+    def expect_requests(self, failures: list[str]) -> None:
+        """An operator has ordered one more request of each of these URLs."""
+        for url in failures:
+            if url not in self._tree.forbidden:
+                self._requested[url] = self._tree.requests[url] + 1
+
+    def forget_orders(self, folder: str) -> None:
+        """The batches in a folder are about to be removed: an order that only they hold has no other trace."""
+        for path, node in self._walk(folder):
+            for task in from_lines(node.data) if BATCH.fullmatch(path) else ():
+                self._visits.pop(task.subject, None)
+                self._requested.pop(task.subject, None)
 
     def expect_visits(self, records: list[dict[str, Any]]) -> None:
         """An operator has ordered one more visit of each of these pages."""
@@ -206,15 +210,15 @@ class Checks:
             record = json.loads(node.data)
             url, made = record["url"], visits_of(record)
             if made < self._visits.get(url, 0) and not self.is_damaged:
-                self._fail(f"{path} tells of {made} visits, and {self._visits[url]} were ordered")
+                self.fail(f"{path} tells of {made} visits, and {self._visits[url]} were ordered")
             if self._recrawls and url in self._tree.links and not waiting[url] > made:
-                self._fail(f"{path} tells of {made} visits, and the next one is not in the frontier")
+                self.fail(f"{path} tells of {made} visits, and the next one is not in the frontier")
             html = self._disk.find(path.replace("links/", "htmls/", 1))
             is_of_it = html is None or record.get("sha224") in (None, hashlib.sha224(html.data).hexdigest())
             if not is_of_it and path.partition("/")[2] not in self._late:
-                self._fail(f"{path} is the record of another html")
+                self.fail(f"{path} is the record of another html")
             if self._recrawls and record.get("changes") and not self._disk.find(path.replace("links/", "history/", 1)):
-                self._fail(f"{path} has changed, and no older version is kept")
+                self.fail(f"{path} has changed, and no older version is kept")
 
     def _waiting_visits(self) -> dict[str, int]:
         """Which visit of each URL the frontier holds; the last, if there are several."""

@@ -151,6 +151,14 @@ class Disk:
             self.set((folder, name, None))
         self.set((folder.parent, path.rpartition("/")[2], None))
 
+    def remove_all(self, path: str) -> None:
+        """The same with all folders in it."""
+        folder = self.find(path)
+        for name, node in [*folder.entries.items()] if folder else ():
+            if node.mode == FOLDER:
+                self.remove_all(f"{path}/{name}")
+        self.remove(path)
+
     # ---- syncs and power cuts
 
     def sync_all(self) -> None:
@@ -208,11 +216,11 @@ class Disk:
                 node.data = random.choice([b"", bytes(len(node.data)), node.data])
                 node.is_synced = True
 
-    def need_space(self) -> None:
-        """Raise an error while there is no space."""
+    def need_space(self, shown: int = 0) -> None:
+        """Raise an error while there is no space; some mounts show another one."""
         if self.full:
             self.effects["no space"] += 1
-            raise OSError(self.full, os.strerror(self.full))
+            raise error(shown or self.full)
 
 
 def _above(folder: Node) -> Iterator[Node]:

@@ -29,6 +29,7 @@ class Profile:
     missing: float = 0.0  # seconds for which a name that was missing is believed to be missing
     replaced: int = errno.ESTALE  # what a reader may meet while another machine replaces a file
     away: int = errno.EIO  # while the server is gone; 0 if calls hang instead
+    full: int = 0  # what a full disk or a used-up quota is reported as; 0 if as what it is
     is_shared: bool = True  # several machines
     loses: bool = True  # whether a power cut of the server loses what was not synced
 
@@ -37,12 +38,23 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("local", "ext4", 0.0003, is_shared=False),
-        Profile("sshfs", "fuse.sshfs", 0.002, listing=4.0, replaced=errno.ENOENT, away=errno.EIO, loses=False),
+        Profile("sshfs", "fuse.sshfs", 0.002, listing=4.0, replaced=errno.ENOENT, full=errno.EPERM, loses=False),
         Profile("nfs3", "nfs", 0.001, listing=0.2, missing=4.0, away=0, loses=False),
-        Profile("gluster", "fuse.glusterfs", 0.003, missing=0.2, away=errno.ENOTCONN, loses=False),
+        Profile("gluster", "fuse.glusterfs", 0.003, missing=0.2, away=errno.ENOTCONN),
         Profile("moosefs", "fuse.mfs", 0.002, listing=0.2, missing=0.2, away=0, loses=False),
     )
 }
+
+
+@dataclass(slots=True)
+class Failing:
+    """The next operations of one kind fail, all of them: a program that tries again at once does not get by."""
+
+    what: str = ""
+    where: str = ""  # how the path of the folder begins
+    left: int = 0
+    error: int = errno.EIO
+    is_done: bool = False  # whether the operation is done, and only its reply is lost
 
 
 class Mount:
@@ -52,8 +64,9 @@ class Mount:
         self.world, self.machine, self.disk, self.profile = world, machine, disk, profile
         self.fault = 0.0  # how often an operation fails, before or after it is done
         self.away_until = self.hangs_until = 0.0
+        self.failing = Failing()  # operations
         self.ambush: Callable[[str], bool] | None = None  # what happens before the next operation that it waits for
-        self.folder = ""  # that is to be synced, if one is
+        self.folder = ""  # in which something is to be renamed or removed, or that is to be synced
         self.generation = 0  # of the server, as far as handles are concerned
         self._listings: dict[int, tuple[float, list[str]]] = {}
         self._missing: dict[int, dict[str, float]] = {}  # inode of a folder -> name -> since when
@@ -77,6 +90,8 @@ class Mount:
             if profile.away:
                 raise error(profile.away)
             world.pause(self.away_until - world.now + 0.001)
+        if self.failing.left and what == self.failing.what and self.folder.startswith(self.failing.where):
+            return self._fail(act)
         if not self.fault:
             return act()
         dice = world.random.random()
@@ -90,6 +105,16 @@ class Mount:
             world.effects["fault after"] += 1
             raise error(retransmitted if retransmitted and dice < 0.75 * self.fault else errno.EIO)
         return result
+
+    def _fail(self, act: Callable[[], Result]) -> Result:
+        """Fail one of several operations in a row, before it is done or after."""
+        failing = self.failing
+        failing.left -= 1
+        self.world.note(f"{failing.what} in {self.folder} fails with {errno.errorcode[failing.error]}")
+        self.world.effects["failed in a row"] += 1
+        if failing.is_done:
+            act()
+        raise error(failing.error)
 
     # ---- what this machine sees
 
@@ -122,6 +147,11 @@ class Mount:
         when, who = node.replaced
         if who is not self and self.world.now - when < 0.3 and self.world.random.random() < 0.3:
             raise error(self.profile.replaced)
+
+    def forget(self) -> None:
+        """The machine has started anew: it has cached nothing."""
+        self._listings.clear()
+        self._missing.clear()
 
     def changed(self, folder: Node) -> None:
         """This machine has changed a folder: it drops what it has cached of it."""

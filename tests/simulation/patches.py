@@ -26,6 +26,7 @@ from crawler.store import directories, jars, lock, mount, origin, reading, store
 from crawler.store.clock import SYSTEM
 from crawler.store.writer import StoreWriter
 from crawler.web import safe_yaml
+from simulation.memory import SMALL
 from simulation.mount import Profile
 from simulation.system import System
 from simulation.world import Process, World
@@ -181,8 +182,8 @@ def system_clock(clock: Time) -> Iterator[None]:
 
 
 @contextmanager
-def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
-    """Let the program run in the simulation."""
+def patched(world: World, system: System, profile: Profile, is_small: bool = False) -> Iterator[None]:
+    """Let the program run in the simulation; `is_small` if its workers have little memory."""
     clock, tokens, locks = Time(world), Tokens(world), local_lock(world)
     changes: list[tuple[Any, str, Any]] = [
         *((module, "os", system) for module in (mount, reading, directories, sync)),
@@ -204,6 +205,7 @@ def patched(world: World, system: System, profile: Profile) -> Iterator[None]:
         (origin, "read_mounts", lambda: []),
         (yaml, "safe_dump", DUMP),
         (safe_yaml, "load", LOAD),
+        *(SMALL if is_small else ()),
     ]
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

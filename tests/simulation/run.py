@@ -18,7 +18,7 @@ from functools import partial
 from multiprocessing import get_context
 from random import Random
 
-from crawler.crawl.worker.ending import LATER, OVER
+from crawler.crawl.worker import ending
 from simulation import trouble
 from simulation.disk import Disk
 from simulation.fleet import Fleet
@@ -27,8 +27,9 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-LIMIT = 4 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
+LONGEST = 4 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
 TROUBLES, SECONDS = 6, 12.0
+MANY_HOSTS = 16  # more than the little memory of workers holds
 SHOW_EVERY = 100  # seeds
 
 
@@ -45,13 +46,19 @@ class Scenario:
     troubles: tuple[trouble.Trouble, ...]
     only: tuple[str, ...] = ()
     recrawls: bool = False
+    is_plain: bool = False
+    rules: str = ""  # from what the rules of hosts are drawn
+    limit: int | None = None  # of pages, until an operator removes it
 
     @classmethod
-    def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = ()) -> Scenario:
-        """Draw a scenario; with `only` these kinds of trouble."""
-        random = Random(seed)
+    def of(cls, seed: int, profile: str | None = None, only: tuple[str, ...] = (), is_plain: bool = False) -> Scenario:
+        """Draw a scenario; with `only` these kinds of trouble.
+
+        `is_plain` leaves out what the simulation has learnt later: old numbers stand for what they have found.
+        """
+        random, more = Random(seed), Random(f"more of {seed}")
         names = [*PROFILES]
-        return cls(
+        scenario = cls(
             seed,
             profile or names[seed % len(names)],
             random.choice([1, 2, 2, 3]),
@@ -61,7 +68,16 @@ class Scenario:
             tuple(trouble.draw(random, SECONDS, TROUBLES, only)),
             only,
             random.random() < 0.5,
+            is_plain,
         )
+        if is_plain:
+            return scenario
+        rules = f"rules of {seed}" if more.random() < 0.6 else ""
+        troubles = [*scenario.troubles, *(() if only else trouble.draw_more(more, SECONDS))]
+        hosts = more.choice([scenario.hosts, MANY_HOSTS]) if rules else scenario.hosts
+        limit = more.randint(3, scenario.pages) if more.random() < 0.15 else None
+        ordered = tuple(sorted(troubles, key=lambda it: it.when))
+        return replace(scenario, hosts=hosts, rules=rules, limit=limit, troubles=ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +114,9 @@ def _simulate(scenario: Scenario, keep: Callable[[str], object]) -> Result:
     error: BaseException | None = None
     mounts: dict[str, object] = {}
     system = System(world, disk, mounts)  # type: ignore[arg-type]
-    with patched(world, system, profile):
-        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls)
+    with patched(world, system, profile, bool(scenario.rules)):
+        rules = Random(scenario.rules) if scenario.rules else None
+        fleet = Fleet(world, disk, profile, scenario.pages, scenario.hosts, scenario.recrawls, rules, scenario.limit)
         system._mounts = fleet.mounts
         try:
             _crawl(world, fleet, scenario)
@@ -135,12 +152,14 @@ def _crawl(world: World, fleet: Fleet, scenario: Scenario) -> None:
 
 def _let_end(world: World, fleet: Fleet) -> None:
     """Wait until all troubles are over and every machine has ended; where none is left, start one."""
-    limit = world.now + LIMIT
+    limit = world.now + LONGEST
     for attempt in range(12):
         if not world.run(fleet.is_at_rest, limit):
-            raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LIMIT:.0f} s")
+            raise AssertionError(f"{[run.id for run in fleet.running]} have not ended after {LONGEST:.0f} s")
         last = fleet.runs[-1].ended if fleet.runs else ""
-        if attempt and last in (OVER, LATER) and not fleet.checks.missing():
+        if last == ending.LIMIT and fleet.limit:
+            fleet.lift_limit()
+        if attempt and last in (ending.OVER, ending.LATER) and not fleet.checks.missing():
             return
         world.wait(world.now + 20)  # somebody comes and starts it again
         if not fleet.running:
@@ -157,7 +176,10 @@ def shrink(scenario: Scenario, tries: int = 40) -> Scenario:
             *(replace(scenario, troubles=_without(scenario.troubles, n)) for n in range(len(scenario.troubles))),
             *([replace(scenario, machines=scenario.machines - 1)] if scenario.machines > 1 else []),
             *([replace(scenario, workers=1)] if scenario.workers > 1 else []),
+            *([replace(scenario, rules="")] if scenario.rules else []),
+            *([replace(scenario, limit=None)] if scenario.limit else []),
             *([replace(scenario, pages=scenario.pages // 2)] if scenario.pages > 4 else []),
+            *([replace(scenario, hosts=1)] if scenario.hosts > 1 else []),
         ]
         found = next((it for it in smaller if simulate(it).error), None)
         if found is None:
@@ -172,11 +194,14 @@ def _without(troubles: tuple[trouble.Trouble, ...], number: int) -> tuple[troubl
 
 def command(scenario: Scenario) -> str:
     """The command that replays a scenario."""
-    drawn = Scenario.of(scenario.seed, scenario.profile, scenario.only)
+    drawn = Scenario.of(scenario.seed, scenario.profile, scenario.only, scenario.is_plain)
     kept = [str(drawn.troubles.index(it)) for it in scenario.troubles]
     args = [f"--profile {scenario.profile}", *([f"--only {','.join(scenario.only)}"] if scenario.only else [])]
     args += [f"--troubles {','.join(kept) or 'none'}"] if len(kept) < len(drawn.troubles) else []
-    for name in ("machines", "workers", "pages"):
+    args += ["--plain"] if scenario.is_plain else []
+    args += ["--no-rules"] if drawn.rules and not scenario.rules else []
+    args += ["--no-limit"] if drawn.limit and not scenario.limit else []
+    for name in ("machines", "workers", "pages", "hosts"):
         if getattr(scenario, name) != getattr(drawn, name):
             args.append(f"--{name} {getattr(scenario, name)}")
     return f'make simulate SEED={scenario.seed} ARGS="{" ".join(args)}"'
@@ -232,8 +257,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes; 0 for one on each core")
     parser.add_argument("--quick", action="store_true", help="do not shrink failures")
     parser.add_argument("--digest", action="store_true", help="print what the log of each seed comes to")
-    for name in ("machines", "workers", "pages"):
+    for name in ("machines", "workers", "pages", "hosts"):
         parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--plain", action="store_true", help="without what the simulation has learnt later")
+    parser.add_argument("--no-rules", action="store_true", help="of hosts")
+    parser.add_argument("--no-limit", action="store_true", help="of pages")
     parser.add_argument("--verbose", action="store_true", help="print every event of the one seed")
     options = parser.parse_args()
     if options.seed is not None:
@@ -266,11 +294,15 @@ def _kinds(names: str) -> tuple[str, ...]:
 
 
 def _one(options: argparse.Namespace) -> int:
-    scenario = Scenario.of(options.seed, options.profile, _kinds(options.only))
+    scenario = Scenario.of(options.seed, options.profile, _kinds(options.only), options.plain)
+    if options.no_rules:
+        scenario = replace(scenario, rules="")
+    if options.no_limit:
+        scenario = replace(scenario, limit=None)
     if options.troubles:
         kept = [] if options.troubles == "none" else [int(number) for number in options.troubles.split(",")]
         scenario = replace(scenario, troubles=tuple(scenario.troubles[number] for number in kept))
-    for name in ("machines", "workers", "pages"):
+    for name in ("machines", "workers", "pages", "hosts"):
         if getattr(options, name):
             scenario = replace(scenario, **{name: getattr(options, name)})
     result = simulate(scenario, print if options.verbose else lambda line: None)

@@ -98,7 +98,7 @@ class System:
         self._here(folder)
         if name in folder.entries:
             raise error(errno.EEXIST)
-        self._disk.need_space()
+        self._disk.need_space(mount.profile.full)
         node = self._disk.node(FILE)
         self._set(mount, "create", (folder, name, node))
         return self._new(mount, node)
@@ -148,7 +148,7 @@ class System:
 
     def write(self, handle: int, data: Any) -> int:
         at = self._handle(handle)
-        self._disk.need_space()
+        self._disk.need_space(at.mount.profile.full)
         at.node.data += bytes(data)
         at.node.written = at.node.changed = self._world.now
         return len(data)
@@ -184,6 +184,7 @@ class System:
         source, target = self._handle(src_dir_fd), self._handle(dst_dir_fd)
         mount = source.mount
         what, now = "publish" if old.startswith(".") else "claim", self._world.now
+        mount.folder = self._disk.path(target.node) or ""
         self._call(what, mount, lambda: self._rename(mount, source.node, old, target.node, new, now), errno.ENOENT)
 
     def _rename(self, mount: Mount, source: Node, old: str, target: Node, new: str, requested: float) -> None:
@@ -201,6 +202,7 @@ class System:
     def unlink(self, name: str, *, dir_fd: int) -> None:
         at = self._handle(dir_fd)
         what = "tidy" if name.startswith(".") else "drop" if self._is_frontier(at.node) else "unlink"
+        at.mount.folder = self._disk.path(at.node) or ""
         self._call(what, at.mount, lambda: self._unlink(at.mount, at.node, name), errno.ENOENT)
 
     def _is_frontier(self, folder: Node) -> bool:
@@ -226,7 +228,7 @@ class System:
             self._here(at.node)
             if name in at.node.entries:
                 raise error(errno.EEXIST)
-            self._disk.need_space()
+            self._disk.need_space(at.mount.profile.full)
             self._set(at.mount, what, (at.node, name, self._disk.node(mode)))
 
         self._call(what, at.mount, make, errno.EEXIST)

@@ -7,14 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from crawler.commands.refresh import refresh as refresh_records
-from crawler.commands.retry import Wanted, retry
-from crawler.crawl.start import add
-from crawler.fleet import control
-from crawler.frontier.batches import lines_of
-from simulation.fleet import SHARDS, Fleet, Run
-from simulation.mount import Mount
-from simulation.world import Machine, Process
+from simulation.fleet import Fleet
+from simulation.machine import Run
+from simulation.mount import Failing, Mount
+from simulation.operators import (
+    add_seed,
+    pause,
+    refresh,
+    remove_folder,
+    remove_frontier,
+    remove_names,
+    repair,
+    retry_failures,
+    stop,
+)
+from simulation.world import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +42,6 @@ class Trouble:
     def pick(self, items: list) -> object:
         """Choose by the dice; None if there is nothing."""
         return items[int(self.dice * len(items))] if items else None
-
-
-def later(fleet: Fleet, seconds: float, act: Callable[[], object]) -> None:
-    """Let something happen after a while, unless the fleet is left in peace by then."""
-    fleet.world.at(fleet.world.now + seconds, Process(fleet.operator, "fate"), act)
 
 
 def _run(fleet: Fleet, trouble: Trouble) -> Run | None:
@@ -73,7 +75,7 @@ def kill_machine(fleet: Fleet, trouble: Trouble) -> None:
         fleet.checks.disturbed += 1
         run.kill()
         fleet.world.effects["kill_machine"] += 1
-        later(fleet, trouble.seconds, lambda: fleet.start(run.machine, run.workers))
+        fleet.later(trouble.seconds, lambda: fleet.start(run.machine, run.workers))
 
 
 def freeze(fleet: Fleet, trouble: Trouble) -> None:
@@ -156,7 +158,17 @@ def faults(fleet: Fleet, trouble: Trouble) -> None:
     fleet.checks.disturbed += 2
     mount = _mount(fleet, trouble)
     mount.fault = trouble.dice * 0.1
-    later(fleet, 2 * trouble.seconds, lambda: setattr(mount, "fault", 0.0))
+    fleet.later(2 * trouble.seconds, lambda: setattr(mount, "fault", 0.0))
+
+
+def fails_in_a_row(fleet: Fleet, trouble: Trouble) -> None:
+    """The next operations of one kind fail, before they are done or after: to try again at once does not help."""
+    fleet.checks.disturbed += 1
+    number = int(trouble.seconds * 1e6)
+    mount, (what, where) = _mount(fleet, trouble), FALLIBLE[number % len(FALLIBLE)]
+    shown = errno.ESTALE if number // 100 % 3 == 0 else errno.EIO
+    mount.failing = Failing(what, where, 1 + number // 1000 % 6, shown, bool(number // 10000 % 2))
+    fleet.later(2 * trouble.seconds, lambda: setattr(mount, "failing", Failing()))
 
 
 def sync_fails(fleet: Fleet, trouble: Trouble) -> None:
@@ -170,7 +182,7 @@ def disk_full(fleet: Fleet, trouble: Trouble) -> None:
     """No space left, or a quota is used up."""
     fleet.disk.full = errno.ENOSPC if trouble.dice < 0.5 else errno.EDQUOT
     fleet.checks.disturbed += 1
-    later(fleet, trouble.seconds, lambda: setattr(fleet.disk, "full", 0))
+    fleet.later(trouble.seconds, lambda: setattr(fleet.disk, "full", 0))
 
 
 def power_cut(fleet: Fleet, trouble: Trouble) -> None:
@@ -180,7 +192,7 @@ def power_cut(fleet: Fleet, trouble: Trouble) -> None:
         return server_restarts(fleet, trouble)
     for run in fleet.running:
         run.kill()
-        later(fleet, trouble.seconds / 4, lambda run=run: fleet.start(run.machine, run.workers))
+        fleet.later(trouble.seconds / 4, lambda run=run: fleet.start(run.machine, run.workers))
     fleet.disk.cut_power(fleet.world.random, trouble.dice < 0.5)
     for mount in fleet.mounts.values():
         mount.generation += 1
@@ -195,7 +207,7 @@ def power_cut_before(fleet: Fleet, trouble: Trouble) -> None:
         if operation != what:
             return False
         fleet.world.effects["ambush: power cut"] += 1
-        later(fleet, 0.0, lambda: power_cut(fleet, trouble))
+        fleet.later(0.0, lambda: power_cut(fleet, trouble))
         return True
 
     mount.ambush = ambush
@@ -208,7 +220,7 @@ def power_cut_after_drop(fleet: Fleet, trouble: Trouble) -> None:
         if operation != "drop":
             return False
         fleet.world.effects["ambush: power cut after drop"] += 1
-        later(fleet, trouble.seconds / 400, lambda: power_cut(fleet, replace(trouble, dice=0.5 + trouble.dice / 2)))
+        fleet.later(trouble.seconds / 400, lambda: power_cut(fleet, replace(trouble, dice=0.5 + trouble.dice / 2)))
         return True
 
     _mount(fleet, trouble).ambush = ambush
@@ -224,61 +236,26 @@ def join(fleet: Fleet, trouble: Trouble) -> None:
     fleet.start(fleet.add_machine(), 1 + (trouble.dice < 0.5))
 
 
-def stop(fleet: Fleet, trouble: Trouble) -> None:
-    """`crawler stop`; later somebody runs one machine again."""
-    fleet.do(lambda: control.stop(fleet.open(), lambda text: None, fleet.operator.clock))
-    later(fleet, 2 * trouble.seconds, lambda: fleet.start(fleet.operator, 1))
-
-
-def pause(fleet: Fleet, trouble: Trouble) -> None:
-    """`crawler pause`, and later `crawler resume`."""
-    fleet.do(lambda: control.pause(fleet.open()), lambda: control.resume(fleet.open()), gap=trouble.seconds)
-
-
-def add_seed(fleet: Fleet, trouble: Trouble) -> None:
-    """`crawler add` of a page in the middle of the tree."""
-    url = fleet.tree.urls[int(trouble.dice * fleet.tree.count)]
-    fleet.do(lambda: add(fleet.open(), [url]))
-
-
-def retry_failures(fleet: Fleet, trouble: Trouble) -> None:
-    """`crawler retry`: what is gone is requested once more."""
+def blackout(fleet: Fleet, trouble: Trouble) -> None:
+    """No machine has power for a moment, the file server neither: what was not synced is gone."""
     fleet.checks.disturbed += 1
-
-    def call() -> str:
-        store = fleet.open()
-        return retry(store, store.settings(), Wanted())
-
-    fleet.do(call)
-
-
-def refresh(fleet: Fleet, trouble: Trouble) -> None:
-    """The web changes, and somebody orders `crawler refresh`: all pages are to be visited again."""
-    fleet.tree.edition += 1
-    fleet.checks.refreshes += 1
-
-    def call() -> str:
-        store = fleet.open()
-        records = [record for host in store.hosts() for record in store.records(host)]
-        refresh_records(store, store.settings(), records)
-        fleet.checks.expect_visits(records)
-        fleet.world.effects["refresh of pages"] += bool(records)
-        return f"{len(records)} pages are to be visited again"
-
-    fleet.do(call)
-
-
-def remove_folder(fleet: Fleet, trouble: Trouble) -> None:
-    """Somebody removes a part of the frontier, who should not."""
-    fleet.checks.is_damaged = True
-    fleet.checks.disturbed += 1
-    folders = [f"frontier/{shard:03d}" for shard in range(SHARDS)]
-    full = [folder for folder in folders if any(lines_of(name) for name, _ in fleet.disk.files(folder))]
-    fleet.world.effects["removed batches"] += bool(full)
-    fleet.disk.remove(str(trouble.pick(full or folders)))
+    for run in fleet.running:
+        run.kill()
+        fleet.later(trouble.seconds, lambda run=run: fleet.start(run.machine, run.workers))
+    fleet.disk.cut_power(fleet.world.random, trouble.dice < 0.5)
+    for mount in fleet.mounts.values():
+        mount.generation += 1
+        mount.forget()
+    fleet.checks.after_power_cut()
 
 
 OPERATIONS = ("drop", "drop", "publish", "claim", "listdir", "fsync", "unlink")  # "drop" is of a batch
+FALLIBLE = (  # kinds of operations, and where
+    *(("publish", folder) for folder in ("links/", "links/", "htmls/", "frontier/", "workers")),
+    *(("claim", folder) for folder in ("shards", "workers")),
+    *(("drop", ""), ("unlink", ""), ("tidy", ""), ("create", ""), ("mknod", ""), ("mkdir", "")),
+    *(("open", ""), ("listdir", ""), ("stat", ""), ("fsync", ""), ("syncfs", "")),
+)
 KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
     call.__name__: call
     for call in (
@@ -286,8 +263,13 @@ KINDS: dict[str, Callable[[Fleet, Trouble], None]] = {
         *(cut_off, hang, server_restarts, faults, disk_full, sync_fails, power_cut, power_cut_before),
         *(join, stop, pause, add_seed, retry_failures, refresh, remove_folder),
         *(freeze_before_records, power_cut_after_drop),
+        *(fails_in_a_row, blackout, repair, remove_frontier, remove_names),
     )
 }
+MORE = (  # drawn apart
+    *("fails_in_a_row", "fails_in_a_row", "fails_in_a_row", "blackout", "repair", "remove_frontier", "remove_names"),
+    *("freeze_before_records", "power_cut_after_drop"),
+)
 WEIGHTS = {
     "kill_worker": 2,
     "kill_machine": 3,
@@ -298,9 +280,7 @@ WEIGHTS = {
     "power_cut": 3,
     "refresh": 3,
     "remove_folder": 0.5,
-    # Only where they are named: with these among the others, every number would stand for something else.
-    "freeze_before_records": 0,
-    "power_cut_after_drop": 0,
+    **dict.fromkeys(MORE, 0),  # with these among the others, old numbers would stand for something else
 }
 
 # What shows that a kind of trouble has done what it is for; it may have come when there was nothing to disturb.
@@ -313,6 +293,8 @@ EFFECTS = {
     **dict.fromkeys(("power_cut_before", "power_cut_after_drop"), "power cut lost names"),
     **{"stop": "worker stopped", "refresh": "refresh of pages", "remove_folder": "rehydrated"},
     **dict.fromkeys(("pause", "add_seed", "retry_failures"), "operator done"),
+    **{"fails_in_a_row": "failed in a row", "blackout": "power cut lost names", "repair": "repaired"},
+    **{"remove_frontier": "rehydrated", "remove_names": "removed names"},
 }
 LOSSES = ("sync_fails", "power_cut", "power_cut_before", "power_cut_after_drop")  # of a local disk alone
 
@@ -321,8 +303,15 @@ def draw(random: Random, seconds: float, most: int, only: tuple[str, ...] = ()) 
     """Draw what will happen within so many seconds; `only` what is named, if anything is."""
     kinds = [*(only or KINDS)]
     weights = [WEIGHTS.get(kind, 1) or bool(only) for kind in kinds]
-    troubles = [
-        Trouble(random.uniform(0.5, seconds), random.choices(kinds, weights)[0], random.random(), random.uniform(1, 8))
-        for _ in range(random.randrange(bool(only), most + 1))
-    ]
+    troubles = [_draw(random, seconds, kinds, weights) for _ in range(random.randrange(bool(only), most + 1))]
     return sorted(troubles, key=lambda trouble: trouble.when)
+
+
+def draw_more(random: Random, seconds: float) -> list[Trouble]:
+    """Draw some of what the simulation has learnt later: with it among the others, old numbers would change."""
+    return [_draw(random, seconds, [*MORE]) for _ in range(random.choice([0, 0, 1, 1, 2]))]
+
+
+def _draw(random: Random, seconds: float, kinds: list[str], weights: list[float] | None = None) -> Trouble:
+    when = random.uniform(0.5, seconds)
+    return Trouble(when, random.choices(kinds, weights)[0], random.random(), random.uniform(1, 8))

@@ -75,6 +75,14 @@ def test_a_folder_that_was_made_and_lost_is_noted(root: Path, is_emptied: bool, 
     assert losses(root) and is_needed(Store(root))
 
 
+def test_a_worker_goes_on_after_all_of_the_frontier_was_removed(root: Path) -> None:
+    owner = owner_of(root)
+    shutil.rmtree(root / "frontier")
+    add(owner, Task(A))  # the first batch of its shard
+    assert on_disk(root).keys() == {A}
+    assert is_needed(Store(root))
+
+
 def test_a_frontier_that_was_removed_as_a_whole_is_noted_by_its_owner(root: Path) -> None:
     add(frontier_of(root, "other"), Task(A))
     owner = owner_of(root)

@@ -143,6 +143,20 @@ def test_without_the_one_the_other_has_all_turns() -> None:
     assert turns(table_with(3, 30), 99).count("revisit") == 30
 
 
+def test_a_host_that_was_put_off_at_the_limit_of_pages_goes_on_as_soon_as_there_is_room() -> None:
+    table = table_with(2, 0)
+    assert table.take(1000.0, revisits_only=True) is None
+    assert table.take(1000.0) is not None
+
+
+def test_at_the_limit_of_pages_a_host_without_urls_is_not_due_soon() -> None:
+    table = table_with(1, 0)
+    assert turns(table, 1) == ["page"]
+    table.add(at(0, [revisit_task(f"{HOST}/a", 2, due=90_000.0)]), 1)
+    assert table.take(1000.0, revisits_only=True) is None
+    assert table.earliest() == 90_000.0  # else the worker would wait for it, and never be idle
+
+
 def test_at_a_limit_only_revisits_are_taken() -> None:
     assert turns(table_with(9, 4), 99, only=True) == ["revisit"] * 4
     table = Table(limits=Limits(max_per_host=1))
