@@ -44,7 +44,7 @@ def test_whatever_happens_to_a_fleet_no_page_is_lost_and_the_end_is_true(first: 
 
 @pytest.mark.parametrize("trouble", KINDS)
 def test_each_kind_of_trouble_does_what_it_is_for(trouble: str) -> None:
-    profile = "local" if trouble in LOSSES else "nfs3"
+    profile = "local" if trouble in LOSSES else "gluster" if trouble == "blackout" else "nfs3"
     results = (simulate(Scenario.of(seed, profile, (trouble,))) for seed in range(TRIES))
     effect = EFFECTS.get(trouble, f"TROUBLE {trouble}")
     assert any(result.error is None and result.effects[effect] for result in results)
