@@ -27,3 +27,4 @@ class Mutant:
     within: int = 40
     only: tuple[str, ...] = ()  # kinds of trouble; all if none is named
     first: int = 0  # seed
+    is_plain: bool = False  # whether hosts have no rules

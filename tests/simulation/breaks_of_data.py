@@ -131,6 +131,7 @@ OF_DATA = (
         "sshfs",
         100,
         ("freeze_before_drop",),
+        is_plain=True,
     ),
     Mutant(
         "a sync that failed is forgotten",
@@ -147,7 +148,8 @@ OF_DATA = (
         "local",
         40,
         ("refresh", "power_cut_before"),
-        first=50,  # about one seed in 70 notices it
+        first=170,  # about one seed in 100 notices it
+        is_plain=True,
     ),
     Mutant(
         "a page is replaced before its older version is kept",

@@ -57,7 +57,7 @@ def _changed(changes: list[Change]) -> Any:
 def find(mutant: Mutant, most: int | None = None) -> tuple[int, Scenario, Result] | None:
     """Return how many seeds it took to find a mutant, and the last of them; None if it was not found."""
     for count in range(1, (mutant.within if most is None else most) + 1):
-        scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only)
+        scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only, mutant.is_plain)
         with applied(mutant):
             result = simulate(scenario)
         if result.error:
