@@ -7,6 +7,7 @@ from crawler.crawl.worker import politeness
 from crawler.crawl.worker.address_pace import AddressPace
 from crawler.crawl.worker.network import Requests
 from crawler.crawl.worker.replacing import Replacing
+from crawler.crawl.worker.revisits import Revisits
 from crawler.crawl.worker.robots_cache import RobotsCache
 from crawler.crawl.worker.upkeep import Upkeep
 from crawler.crawl.worker.visit import Visits
@@ -179,6 +180,14 @@ OF_MANNERS = (
         "an older version is kept in part",
         "1",
         (Change(history, "keep", 'files.put(f"{place}{HTML}", html)', 'files.put(f"{place}{HTML}", html[:10])'),),
+        None,
+        20,
+        ("refresh",),
+    ),
+    Mutant(
+        "a page that has changed is taken for the same",
+        "1",
+        (Change(Revisits, "is_same", "return ", "return True or "),),
         None,
         20,
         ("refresh",),

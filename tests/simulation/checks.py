@@ -218,6 +218,8 @@ class Checks:
             if self._recrawls and url in self._tree.links and not waiting[url] > made:
                 self.fail(f"{path} tells of {made} visits, and the next one is not in the frontier")
             html = self._disk.find(path.replace("links/", "htmls/", 1))
+            if html is not None and not self.disturbed and html.data != self._tree.served.get(url, html.data):
+                self.fail(f"{path} has another html than was sent last")
             is_of_it = html is None or record.get("sha224") in (None, hashlib.sha224(html.data).hexdigest())
             if not is_of_it and path.partition("/")[2] not in self._late:
                 self.fail(f"{path} is the record of another html")
