@@ -32,6 +32,7 @@ FOUND: list[tuple[int, str, tuple[str, ...]]] = [
 # The same of scenarios with what the simulation has learnt since: rules of hosts, limits, more troubles.
 FOUND_LATER: list[tuple[int, str | None, tuple[str, ...]]] = [
     (39, None, ()),  # somebody removed all of frontier/, and the first batch of a shard waited for it for ever
+    (4000096, None, ()),  # a batch was removed whose retried URL was only queued
     (3400079, None, ()),  # with a limit of pages and revisits, hosts without URLs seemed due each minute: no end
 ]
 
