@@ -307,8 +307,13 @@ class Frontier:
         return True
 
     async def _drop_finished(self, shard: int) -> list[str]:
-        """Remove the batches of a shard that have nothing left, and return their names."""
+        """Remove the batches of a shard that have nothing left, and return their names.
+
+        What their tasks have brought is written before: a URL that is retried may only be queued.
+        """
         finished = [name for name, number in self._batches[shard].items() if self.table.left[number] <= 0]
+        if finished and self.queued:
+            await self.flush()
         return await self._io(self._drop, shard, finished) if finished else []
 
     def _drop(self, shard: int, names: list[str]) -> list[str]:
@@ -406,7 +411,7 @@ class Frontier:
             for task in self.table.of_batches(group)[:1]:
                 await self._merge(self._inbox(self.shard_of(task), min(self.owned, default=0)), group)
         for shard in shards:
-            if shard not in lost:
+            if shard not in lost and not self.queued:  # else what is finished is left to the next owner
                 await self._drop_finished(shard)
             for number in self._batches.pop(shard, {}).values():
                 self.table.left.pop(number, None)

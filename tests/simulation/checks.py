@@ -36,6 +36,7 @@ class Checks:
         self._world, self._disk, self._tree, self.manners, self._shards = world, disk, tree, manners, shards
         self._recrawls = recrawls
         self._visits: dict[str, int] = {}  # URL -> how many visits were ordered
+        self._before: dict[str, int] = {}  # URL -> how often it had been requested when the last one was ordered
         self._requested: dict[str, int] = {}  # URL -> how often it is to be requested at least
         self._late: set[str] = set()  # host and key of what its former owner was writing when it was suspended
         self._waiting: dict[str, set[str]] = defaultdict(set)  # URL -> paths of the batches that hold it
@@ -202,6 +203,7 @@ class Checks:
         """An operator has ordered one more visit of each of these pages."""
         for record in records:
             self._visits[record["url"]] = visits_of(record) + 1
+            self._before[record["url"]] = self._tree.requests[record["url"]]
 
     def _final_visits(self) -> None:
         """Every visit that was ordered was made, and the next one by the schedule waits; a page is of one edition."""
@@ -209,16 +211,31 @@ class Checks:
         for path, node in self._walk("links"):
             record = json.loads(node.data)
             url, made = record["url"], visits_of(record)
-            if made < self._visits.get(url, 0) and not self.is_damaged:
+            # After a power cut that took a record, its page is a new one, which was requested later than ordered.
+            is_anew = bool(self.power_cuts) and made == 1 and self._tree.requests[url] > self._before.get(url, 0)
+            if made < self._visits.get(url, 0) and not is_anew and not self.is_damaged:
                 self.fail(f"{path} tells of {made} visits, and {self._visits[url]} were ordered")
             if self._recrawls and url in self._tree.links and not waiting[url] > made:
                 self.fail(f"{path} tells of {made} visits, and the next one is not in the frontier")
             html = self._disk.find(path.replace("links/", "htmls/", 1))
+            if html is not None and not self.disturbed and html.data != self._tree.served.get(url, html.data):
+                self.fail(f"{path} has another html than was sent last")
             is_of_it = html is None or record.get("sha224") in (None, hashlib.sha224(html.data).hexdigest())
             if not is_of_it and path.partition("/")[2] not in self._late:
                 self.fail(f"{path} is the record of another html")
-            if self._recrawls and record.get("changes") and not self._disk.find(path.replace("links/", "history/", 1)):
-                self.fail(f"{path} has changed, and no older version is kept")
+            if self._recrawls and record.get("changes"):
+                self._older_version(path, url)
+
+    def _older_version(self, path: str, url: str) -> None:
+        """A page that has changed has an older version, and that is whole."""
+        files = dict(self._disk.files(path.replace("links/", "history/", 1)))
+        versions = [name.removesuffix(".json") for name in files if name.endswith(".json")]
+        if not versions:
+            self.fail(f"{path} has changed, and no older version is kept")
+        for version in versions:
+            html = files.get(f"{version}.html")
+            if html is not None and html.data not in self._tree.bodies(url):
+                self.fail(f"the version {version} of {path} is not whole")
 
     def _waiting_visits(self) -> dict[str, int]:
         """Which visit of each URL the frontier holds; the last, if there are several."""

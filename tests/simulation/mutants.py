@@ -15,233 +15,16 @@ import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
 
-from crawler.crawl.worker.flush import Flush
-from crawler.crawl.worker.visit import Visits
-from crawler.fleet.shards import Shards
-from crawler.frontier import rehydrate
-from crawler.frontier.batches import BatchFiles
-from crawler.frontier.frontier import Frontier
-from crawler.store.mount import Files
+from simulation.breaks import Change, Mutant
+from simulation.breaks_of_data import OF_DATA
+from simulation.breaks_of_manners import OF_MANNERS
 from simulation.run import Result, Scenario, simulate
 
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """In the source of a function, one text in place of another."""
-
-    owner: Any
-    function: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A broken program: which invariant, and within how many seeds of which profile it is found."""
-
-    name: str
-    invariant: str
-    changes: tuple[Change, ...]
-    profile: str | None = None
-    within: int = 40
-    only: tuple[str, ...] = ()  # kinds of trouble; all if none is named
-    first: int = 0  # seed
-
-
-PUBLISH = "await self._io(self._publish, drafts, published)"
-HAND_OVER = "await self._frontier.flush("
-CUT, FREEZE, KILL = ("power_cut",), ("freeze",), ("kill_machine", "kill_worker")
-MUTANTS = (
-    Mutant(
-        "the record before the hand-over",
-        "1",
-        (Change(Flush, "flush", PUBLISH, "pass"), Change(Flush, "flush", HAND_OVER, f"{PUBLISH}; {HAND_OVER}")),
-        within=5,
-    ),
-    Mutant(
-        "the record without its html",
-        "1",
-        (Change(Flush, "_write", "self._write_body(it)", "it.task.depth or self._write_body(it)"),),
-        within=5,
-    ),
-    Mutant(
-        "no sync before the records",
-        "1",
-        (Change(BatchFiles, "write", "self.files.sync(", "(lambda *_: None)("),),
-        "local",
-        100,
-        CUT,
-    ),
-    Mutant(
-        "no sync of the records before batches are removed",
-        "2",
-        (Change(Flush, "_sync_records", "self._files.sync(", "(lambda *_: None)("),),
-        "local",
-        80,
-        ("power_cut_after_drop",),
-    ),
-    Mutant(
-        "what is retried leaves the frontier",
-        "2",
-        (
-            Change(
-                Flush,
-                "retry_later",
-                "self._frontier.hand_over([task])",
-                "self._frontier.table.mark_done([task], kept=False)",
-            ),
-        ),
-        within=10,
-    ),
-    Mutant(
-        "what could not be written is not queued again",
-        "2",
-        (Change(Frontier, "flush", "self._queue = queue + self._queue", "pass"),),
-        within=40,
-        only=("faults",),
-    ),
-    Mutant(
-        "a file is written under its own name",
-        "3",
-        (Change(Files, "put", "self._new_name()", "leaf_of(name)"),),
-        within=5,
-    ),
-    Mutant(
-        "an owner is who says so",
-        "4",
-        (
-            Change(
-                Shards,
-                "claim",
-                "return self.files.claim(",
-                'return self.files.create(f"shards/{number}@{self.me}") or (lambda *_: True)(',
-            ),
-        ),
-        "sshfs",
-        20,
-    ),
-    Mutant(
-        "requests without a heartbeat",
-        "5",
-        (Change(Shards, "is_sure", "return ", "return True or "),),
-        "nfs3",
-        100,
-        ("hang", "freeze"),
-    ),
-    Mutant(
-        "a worker that is marked dead does not end",
-        "5",
-        (
-            Change(Shards, "beat", "self._is_marked_dead()", "False"),
-            Change(Shards, "beat", "self._has_been_away()", "False"),
-        ),
-        "nfs3",
-        100,
-        FREEZE,
-    ),
-    Mutant(
-        "hosts of a dead worker do not rest",
-        "5",
-        (Change(Visits, "_first_due", "now = self._clock.monotonic()", "return self._clock.monotonic()"),),
-        None,
-        100,
-        KILL,
-    ),
-    Mutant(
-        "an emptied frontier is not noted",
-        "6",
-        (
-            Change(BatchFiles, "_note_loss", "mark = ", "return; mark = "),
-            Change(rehydrate, "is_needed", "not made <= folders or", ""),
-        ),
-        None,
-        40,
-        ("remove_folder",),
-    ),
-    Mutant(
-        "what was inherited is not rewritten",
-        "7",
-        (
-            Change(Frontier, "_make_safe", "while self._unsafe and", "while False and"),
-            Change(Frontier, "_make_safe", "return not (self._unsafe or self._unread)", "return not self._unread"),
-        ),
-        "sshfs",
-        100,
-        ("freeze_before_drop",),
-    ),
-    Mutant(
-        "a sync that failed is forgotten",
-        "7",
-        (Change(Files, "sync", "self.failed_syncs += 1", "pass"),),
-        "local",
-        100,
-        ("sync_fails", "power_cut"),
-    ),
-    Mutant(
-        "a page is replaced by one that is not on the disk yet",
-        "1",
-        (Change(Files, "_must_replace", "return ", "return False and "),),
-        "local",
-        40,
-        ("refresh", "power_cut_before"),
-        first=50,  # about one seed in 70 notices it
-    ),
-    Mutant(
-        "a page is replaced before its older version is kept",
-        "1",
-        (Change(Flush, "_write", "self._replacing.keep(name, it.old)", "pass"),),
-        None,
-        20,
-        ("refresh",),
-    ),
-    Mutant(
-        "a former owner goes on writing",
-        "4",
-        (Change(Flush, "_check_owner", "if not self._frontier.is_sure():", "if False:"),),
-        "moosefs",
-        40,
-        ("refresh", "freeze_before_records"),
-    ),
-    Mutant(
-        "a record without the next visit",
-        "2",
-        (Change(Flush, "put_revisit", "self._plan(record)", "False"),),
-        None,
-        20,
-        ("refresh",),
-    ),
-    Mutant(
-        "no fresh listings",
-        "mounts",
-        (Change(Files, "freshen", "name = self._new_name()", "return True"),),
-        "sshfs",
-        40,
-    ),
-    Mutant(
-        "the end from one look",
-        "the end",
-        (
-            Change(Shards, "all_is_done", "before is None or before.keys() != now.keys()", "False"),
-            Change(Shards, "all_is_done", "any(before[id].state != now[id].state for id in now)", "False"),
-            Change(Shards, "all_is_done", "now[id].polled > before[id].beat", "True"),
-        ),
-        None,
-        40,
-    ),
-    Mutant(
-        "inboxes that were read before the first look",
-        "the end",
-        (Change(Shards, "all_is_done", "now[id].polled > before[id].beat", "True"),),
-        None,
-        100,
-        ("hang", "kill_worker", "add_seed"),
-    ),
-)
+MUTANTS = (*OF_DATA, *OF_MANNERS)
 
 
 @contextmanager
@@ -274,7 +57,7 @@ def _changed(changes: list[Change]) -> Any:
 def find(mutant: Mutant, most: int | None = None) -> tuple[int, Scenario, Result] | None:
     """Return how many seeds it took to find a mutant, and the last of them; None if it was not found."""
     for count in range(1, (mutant.within if most is None else most) + 1):
-        scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only)
+        scenario = Scenario.of(mutant.first + count - 1, mutant.profile, mutant.only, mutant.is_plain)
         with applied(mutant):
             result = simulate(scenario)
         if result.error:

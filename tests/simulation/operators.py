@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulation.trouble import Trouble
 
 STARTED = 3.0  # seconds after which a run has certainly announced itself
-SETTLED = 10.0  # seconds after which every shard has one owner again, who knows it
+SETTLED = 40.0  # seconds after which every shard has one owner again who knows it, also one that was frozen
 HARMLESS = ("temporary", "control", "shard")  # problems that kills may leave in a store
 
 

@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -169,23 +169,36 @@ def _let_end(world: World, fleet: Fleet) -> None:
     )
 
 
-def shrink(scenario: Scenario, tries: int = 40) -> Scenario:
-    """Return a smaller scenario that fails as well."""
-    for _ in range(tries):
-        smaller = [
-            *(replace(scenario, troubles=_without(scenario.troubles, n)) for n in range(len(scenario.troubles))),
-            *([replace(scenario, machines=scenario.machines - 1)] if scenario.machines > 1 else []),
-            *([replace(scenario, workers=1)] if scenario.workers > 1 else []),
-            *([replace(scenario, rules="")] if scenario.rules else []),
-            *([replace(scenario, limit=None)] if scenario.limit else []),
-            *([replace(scenario, pages=scenario.pages // 2)] if scenario.pages > 4 else []),
-            *([replace(scenario, hosts=1)] if scenario.hosts > 1 else []),
-        ]
-        found = next((it for it in smaller if simulate(it).error), None)
-        if found is None:
-            return scenario
-        scenario = found
+def shrink(scenario: Scenario, tries: int = 100) -> Scenario:
+    """Return a smaller scenario that fails as well, after at most so many runs."""
+    rest = _smaller(scenario)
+    while tries and (smaller := next(rest, None)):
+        tries -= 1
+        if simulate(smaller).error:
+            scenario, rest = smaller, _smaller(smaller)
     return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield what is left of a scenario without some part of it, large parts first."""
+    troubles = scenario.troubles
+    if len(troubles) > 1:
+        yield replace(scenario, troubles=())
+        yield replace(scenario, troubles=troubles[: len(troubles) // 2])
+        yield replace(scenario, troubles=troubles[len(troubles) // 2 :])
+    yield from (replace(scenario, troubles=_without(troubles, number)) for number in range(len(troubles)))
+    if scenario.machines > 1:
+        yield replace(scenario, machines=scenario.machines - 1)
+    if scenario.workers > 1:
+        yield replace(scenario, workers=1)
+    if scenario.rules:
+        yield replace(scenario, rules="")
+    if scenario.limit:
+        yield replace(scenario, limit=None)
+    if scenario.pages > 4:
+        yield replace(scenario, pages=scenario.pages // 2)
+    if scenario.hosts > 1:
+        yield replace(scenario, hosts=scenario.hosts // 2)
 
 
 def _without(troubles: tuple[trouble.Trouble, ...], number: int) -> tuple[trouble.Trouble, ...]:

@@ -79,11 +79,12 @@ class Small:
             patched(self.world, self.system, PROFILES["nfs3"]),
             mock.patch.dict(fleets.SETTINGS, settings),
             mock.patch.object(fleets, "SHARDS", self._shards),
+            mock.patch.object(fleets, "DELAY", self._delay),
+            mock.patch.object(fleets, "PER_ADDRESS", max(fleets.PER_ADDRESS, round(1 / self._delay))),
             mock.patch.object(Mount, "names", counted),
         ):
             fleet = Fleet(self.world, self.disk, PROFILES["nfs3"], self._pages, self._hosts)
             self.system._mounts = fleet.mounts
-            fleet.checks._shards, fleet.checks._delay = self._shards, self._delay
             fleet.make_store()
             yield fleet
             assert all(run.ended in (OVER, None) for run in fleet.runs), "a machine could not take part"

@@ -41,6 +41,7 @@ class Tree:
         self.constant = {url for url in self.urls if random.random() < 0.3}
         self.vanishing = {url for url in self.urls if random.random() < 0.1}  # with the second edition
         self.requests: Counter[str] = Counter()
+        self.served: dict[str, bytes] = {}  # what each page was when it was last sent
         self.forbidden: set[str] = set()  # by robots.txt
         self.retry_delay = 1.0
         self._delays: dict[str, float] = {}  # the Crawl-delay of hosts
@@ -113,6 +114,7 @@ class Tree:
         etag = f'"{zlib.crc32(body):x}"'
         if f"If-None-Match: {etag}" in headers:
             return Fetched(url, 304, {"etag": etag})
+        self.served[url] = body
         return Fetched(url, 200, {"content-type": "text/html", "etag": etag}, body)
 
 
