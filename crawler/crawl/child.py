@@ -40,7 +40,7 @@ def make_pool(prepare: Callable[..., None], *args: Any) -> ProcessPoolExecutor:
 
 
 def _start_tracker() -> None:
-    """Start Python's resource tracker, unless it runs: it removes what a killed supervisor leaves, and is to be quiet."""
+    """Start Python's resource tracker, unless it runs: it removes what a killed supervisor leaves, quietly."""
     sys.warnoptions.append(QUIETLY)
     try:
         resource_tracker.ensure_running()

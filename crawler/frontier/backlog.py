@@ -28,9 +28,9 @@ class Backlog(NamedTuple):
 def count_backlog(store: Store, shards: int, now: float, of: Collection[int] | None = None) -> Backlog:
     """Return what waits, in all shards or in some `of` them; `now` is monotonic.
 
-    Where it is too much to read, at most so many URLs, and no visits. A URL that several pages link to may be in several
-    batches, and one that is done stays until its batch is removed: after a kill more than half of the lines may be such.
-    Of the visits of a page the last one is to come.
+    Where it is too much to read, at most so many URLs, and no visits. A URL that several pages link to may be in
+    several batches, and one that is done stays until its batch is removed: after a kill more than half of the lines may
+    be such. Of the visits of a page the last one is to come.
     """
     made = [shard for shard in made_shards(store.files, shards) if of is None or shard in of]
     lines = sum(lines_of(name) for shard in made for name in batch_names(store.files, shard))
