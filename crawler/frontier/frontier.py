@@ -31,6 +31,7 @@ ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
 LONGEST_STEP = 1.0  # seconds of rewriting batches, one shard after the other, before the worker does other things
 LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing
 REMEMBERED_BATCHES = 1000  # that were handed over, for the case that their owner ends before it has read them
+LATELY = 30.0  # seconds: what was handed over before that, its owner has read
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
 
@@ -72,7 +73,7 @@ class Frontier:
         self._unsafe: dict[int, int] = {}
         self._taken_over: dict[int, float] = {}
         self.recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over; for others to read
-        self._handed_over: deque[tuple[int, str]] = deque(maxlen=REMEMBERED_BATCHES)  # lately, to shards of others
+        self._handed_over: deque[tuple[float, int, str]] = deque(maxlen=REMEMBERED_BATCHES)  # when, to which folder
         self._last_number = 0
         self._flushing = False  # whether something is out of the queue and not in the table yet
 
@@ -165,7 +166,7 @@ class Frontier:
         self.sent += sum(home not in self._batches for home, _, _ in written)
         for home, name, part in written:
             if home not in self._batches:
-                self._handed_over.append((home, name))
+                self._handed_over.append((self._clock.monotonic(), home, name))
             await self._take_in(home, name, part)
         self._flushing = False
 
@@ -338,9 +339,8 @@ class Frontier:
         return {*self._batches[shard], *(name for home, name in self._unread if home == shard)}
 
     def _unfinished(self, shard: int) -> set[str]:
-        """Return those of them of which something is left."""
-        batches = self._batches[shard]
-        return {name for name in self._known(shard) if name not in batches or self.table.left[batches[name]] > 0}
+        """Return the batches in the folder of a shard that we have read and of which something is left."""
+        return {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
 
     def _check_owner(self) -> None:
         if not self.is_sure():
@@ -438,7 +438,7 @@ class Frontier:
         shards, lost = self._batches.keys() & set(shards), set(lost)  # not those disowned before the mount failed
         self.owned -= shards
         await self._compare(shards - lost)
-        unread = {shard: self._known(shard) - self._batches[shard].keys() for shard in shards}
+        unread = list(self._unread)
         self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
         written = await self._sort(shards, lost)
         for _ in self.table.forget(shards, self.spread == "url"):
@@ -447,11 +447,7 @@ class Frontier:
         for group in self._in_groups(homes):
             for task in self.table.of_batches(group)[:1]:
                 await self._merge(self._inbox(self.shard_of(task), min(self.owned, default=0)), group)
-        left = {shard: self._unfinished(shard) | unread[shard] | written[shard] for shard in shards - lost}
-        inbox = min(self._batches, default=0)
-        if inbox in left:
-            left[inbox] |= await self._io(self._batch_files.names, inbox, True) - self._batches[inbox].keys()
-        may_drop = await self._list(left)
+        may_drop = await self._list(await self._to_be_left(shards - lost, [*unread, *written]))
         for shard in shards:
             if may_drop and shard not in lost:
                 await self._drop_finished(shard)
@@ -460,31 +456,43 @@ class Frontier:
             self._unsafe.pop(shard, None)
             self._taken_over.pop(shard, None)
 
+    async def _to_be_left(self, shards: set[int], others: list[tuple[int, str]]) -> dict[int, set[str]]:
+        """Return the batches that we leave in these shards: unfinished ones, `others`, and what came since."""
+        left = {shard: self._unfinished(shard) for shard in shards}
+        for shard, name in others:
+            if shard in left:
+                left[shard].add(name)
+        inbox = min(self._batches, default=0)
+        if inbox in left:
+            left[inbox] |= await self._io(self._batch_files.names, inbox, True) - self._batches[inbox].keys()
+        return left
+
     async def list_handed_over(self, free: Collection[int]) -> None:
         """List what we have handed over lately to shards that are free by now: their owners may not have seen it."""
         sent: dict[int, set[str]] = defaultdict(set)
-        for home, name in self._handed_over:
-            if home in free:
+        since = self._clock.monotonic() - LATELY
+        for when, home, name in self._handed_over:
+            if when > since and home in free:
                 sent[home].add(name)
         for home, names in sent.items():
             if unread := names & await self._io(self._batch_files.names, home, True):
                 await self._io(self._manifests.add, home, unread)
 
-    async def _sort(self, shards: set[int], lost: set[int]) -> dict[int, set[str]]:
-        """Write the waiting URLs of these shards into the folder of each, and return the names of the new batches.
+    async def _sort(self, shards: set[int], lost: set[int]) -> list[tuple[int, str]]:
+        """Write the waiting URLs of these shards into the folder of each, and return the new batches.
 
         Those of a lost shard may be there already.
         """
-        names: dict[int, set[str]] = defaultdict(set)
+        new: list[tuple[int, str]] = []
         for part in in_parts(self.table.of_shards(shards), MAX_LINES):
             tasks: dict[int, list[Task]] = defaultdict(list)
             now = self._clock.monotonic()
             for shard, batch, task in part:
                 if shard not in lost or batch not in self._batches[shard].values():
                     tasks[shard].append(self._with_rest(task, now))
-            for shard, name, _ in await self._io(self._batch_files.write, list(tasks.items())):
-                names[shard].add(name)
-        return names
+            written = await self._io(self._batch_files.write, list(tasks.items()))
+            new += [(shard, name) for shard, name, _ in written]
+        return new
 
     def _with_rest(self, task: Task, now: float) -> Task:
         """Return a task for its next owner: one whose host must rest for long, as it demanded, is due after that."""
