@@ -84,7 +84,9 @@ class Repair:
         if noun == "links":
             record = self.store.read(noun, *place.split("/", 1)) if "/" in place else None
             content = (record and file_of(record)) or f"htmls/{place}"
-            self.files.move(content, f"{self.lost}/{content}")
+            # If it is not there, the folder that it was in may be a file, which is in lost/ by now.
+            if self.files.written(content) is not None:
+                self.files.move(content, f"{self.lost}/{content}")
         if noun == HISTORY and path.endswith(RECORD):
             for content in files_of(self.files, path):
                 self.files.move(content, f"{self.lost}/{content}")
