@@ -81,6 +81,8 @@ from pathlib import Path
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task
 table, peaks = Table(), []
+def at(shard, tasks):
+    return ((shard, task) for task in tasks)
 def peak(): # not ru_maxrss: that of the process which started us counts there too
     return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 for batch in range(10):
