@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Collection
 from random import SystemRandom
 from typing import Any
 
@@ -38,6 +39,7 @@ class Outlook:
         self._history: History | None = None
         self._settings, self._wrong = Settings(), ""
         self._waiting = Backlog(0)
+        self._waiting_of: Collection[int] | None = None  # the shards of which that is
         self._stored: Stored | None = None
         self._next_read = self._next_count = self._next_sample = self._next_stored = 0.0
         self._sampler = Sampler(store, SystemRandom())
@@ -92,9 +94,10 @@ class Outlook:
             self._settings, self._wrong = self.store.settings_or_defaults()
             self._next_read = time.monotonic() + SELDOM
 
-    def _backlog(self) -> Backlog:
-        if time.monotonic() >= self._next_count:
-            self._waiting = count_backlog(self.store, self._settings.shards, time.monotonic())
+    def _backlog(self, of: Collection[int] | None) -> Backlog:
+        if time.monotonic() >= self._next_count or of != self._waiting_of:
+            self._waiting = count_backlog(self.store, self._settings.shards, time.monotonic(), of)
+            self._waiting_of = of
             self._next_count = time.monotonic() + SELDOM
         return self._waiting
 

@@ -9,7 +9,7 @@ import json
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import SystemRandom
 from typing import Any
 
@@ -21,7 +21,7 @@ from crawler.fleet.control import is_paused
 from crawler.fleet.heartbeats import ALIVE, ENDED
 from crawler.fleet.members import Facts, Members, look
 from crawler.fleet.regions import count_workers
-from crawler.fleet.shards import too_many_workers
+from crawler.fleet.shards import read_owners, too_many_workers
 from crawler.fleet.totals import TOTALS, sum_by_rule, totals
 from crawler.frontier.backlog import Backlog, count_backlog
 from crawler.frontier.batches import lines_of
@@ -66,8 +66,8 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     settings, wrong = store.settings_or_defaults()
     members = look(store.files, settings, again)
 
-    def backlog() -> Backlog:
-        return count_backlog(store, settings.shards, time.monotonic())
+    def backlog(of: Collection[int] | None) -> Backlog:
+        return count_backlog(store, settings.shards, time.monotonic(), of)
 
     return tell(store, members, backlog, lambda known: count_stored(store, known), settings, wrong)
 
@@ -75,14 +75,15 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
 def tell(
     store: Store,
     members: Members,
-    backlog: Callable[[], Backlog],
+    backlog: Callable[[Collection[int] | None], Backlog],
     stored: Callable[[Counter[str]], Stored | None],
     settings: Settings,
     wrong: str = "",
 ) -> dict[str, Any]:
     """Return the same for members seen before.
 
-    `backlog` and `stored` count what waits and what is stored if no worker is alive (see `count_stored`).
+    `backlog` counts what waits in some shards, or in all (None), and `stored` what is stored if no worker is alive (see
+    `count_stored`).
     """
     counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
@@ -97,7 +98,7 @@ def tell(
         "reasons": reasons,
         "traps": dict(sums["traps"].most_common()),
         "limits": dict(sums["limits"].most_common()),
-        **(_living(alive, of_the_living) if alive else backlog()._asdict()),
+        **(_living(alive, of_the_living, _left(store, settings, alive, backlog)) if alive else backlog(None)._asdict()),
         "next_due": _next_due(of_the_living, members.counters),
         "waiting_for": dict(sum_by_rule(of_the_living, "waiting_for").most_common()),
         "uncounted": 0 if counters or counted else len(store.files.names("links")),
@@ -128,10 +129,20 @@ def _as_stored(sums: Facts, counted: Stored) -> Facts:
     }
 
 
-def _living(alive: list[Facts], counters: list[Facts]) -> Facts:
-    """Return how many URLs wait and how many pages are fresh, as the living workers know."""
-    visits = {name: sum(found.get(name, 0) for found in counters) for name in FRESHNESS}
-    return {"waiting": sum(worker["waiting"] for worker in alive), **visits}
+def _living(alive: list[Facts], counters: list[Facts], left: Backlog) -> Facts:
+    """Return how many URLs wait and how many pages are fresh, as the living workers know, with what nobody has yet."""
+    visits = {name: sum(found.get(name, 0) for found in counters) + getattr(left, name) for name in FRESHNESS}
+    return {"waiting": sum(worker["waiting"] for worker in alive) + left.waiting, **visits}
+
+
+def _left(
+    store: Store, settings: Settings, alive: list[Facts], backlog: Callable[[Collection[int] | None], Backlog]
+) -> Backlog:
+    """Return what waits in shards that no living worker has: its machine has left, and another takes them soon."""
+    ids = {worker["id"] for worker in alive}
+    owners = read_owners(store.files, settings.shards)
+    left = {shard for shard in range(settings.shards) if not owners.get(shard, set()) & ids}
+    return backlog(left) if left else Backlog(0)
 
 
 def _regions(store: Store, settings: Settings, alive: set[str]) -> dict[str, Facts]:

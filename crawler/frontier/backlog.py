@@ -1,8 +1,9 @@
-"""How many URLs wait while no worker is alive to say so: from the batches, and from what is done."""
+"""How many URLs wait of which no living worker knows: from the batches, and from what is done."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import NamedTuple
 
 from crawler.frontier.batches import from_lines, lines_of, read_batches
@@ -24,13 +25,14 @@ class Backlog(NamedTuple):
     overdue: int = 0
 
 
-def count_backlog(store: Store, shards: int, now: float) -> Backlog:
-    """Return what waits; where it is too much to read, at most so many URLs, and no visits. `now` is monotonic.
+def count_backlog(store: Store, shards: int, now: float, of: Collection[int] | None = None) -> Backlog:
+    """Return what waits, in all shards or in some `of` them; `now` is monotonic.
 
-    A URL that several pages link to may be in several batches, and one that is done stays until its batch is removed:
-    after a kill more than half of the lines may be such. Of the visits of a page the last one is to come.
+    Where it is too much to read, at most so many URLs, and no visits. A URL that several pages link to may be in
+    several batches, and one that is done stays until its batch is removed: after a kill more than half of the lines may
+    be such. Of the visits of a page the last one is to come.
     """
-    made = made_shards(store.files, shards)
+    made = [shard for shard in made_shards(store.files, shards) if of is None or shard in of]
     lines = sum(lines_of(name) for shard in made for name in batch_names(store.files, shard))
     if not 0 < lines <= MAX_LINES_READ:
         return Backlog(lines)

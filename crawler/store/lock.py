@@ -87,6 +87,7 @@ class StoreLock:
                 show(f"waiting: another machine is {what}")
                 told = True
             time.sleep(min(POLL_INTERVAL, self._heartbeat))
+        self._drop_beats()  # of a holder that died on this machine
         self._beat()
 
     def _try(self) -> bool:
@@ -116,10 +117,14 @@ class StoreLock:
         aside = f"{self._lock}-dead-{self._me}"
         if self._files.claim(self._lock, aside):
             show(f"the machine that had locked the store shows no heartbeat for {self._dead_after:.0f} s: taking over")
-            for name in self._files.all_names(""):
-                if name.startswith(self._begin):
-                    self._files.drop(name)
+            self._drop_beats()
             self._files.drop(aside)
+
+    def _drop_beats(self) -> None:
+        """Remove the heartbeats of those who had the lock before."""
+        for name in self._files.all_names(""):
+            if name.startswith(self._begin):
+                self._files.drop(name)
 
     # ---- to keep it
 

@@ -17,7 +17,7 @@ from lab import stores
 from lab.machines.fleet import fleet
 from lab.machines.mounts import Mount
 from lab.webs import TreeWeb
-from lab.world import COMMAND, World, crawler, end, kill, workers_of, world
+from lab.world import COMMAND, Links, World, crawler, end, kill, workers_of, world
 from test_terminal import on_a_terminal
 
 from crawler.commands import status as report
@@ -103,6 +103,17 @@ def test_what_stands_in_place_of_a_folder_of_the_store_is_moved(
     assert not (empty / name).exists() or (empty / name).is_dir()
     assert len(list((empty / "lost").glob(f"*/{name}"))) == 1
     assert check(empty)[0] == []
+
+
+def test_a_store_whose_htmls_are_a_file_is_repaired_and_crawled_to_the_end(tmp_path: Path) -> None:
+    with world(Links({"/": ["/1"], "/1": []}), tmp_path) as w:
+        w.crawl()
+        shutil.rmtree(w.root / "htmls")
+        (w.root / "htmls").write_text("no folder")
+        crawler("check", str(w.root), "--repair")
+        assert crawler("check", str(w.root)).splitlines()[-1].startswith("no problems")
+        w.run()
+        assert w.differences() == []
 
 
 @pytest.mark.parametrize("place", ["seeds/x", "links/a.example", "htmls/a.example", "robots/a.example", "shards/x"])

@@ -29,9 +29,12 @@ from crawler.crawl.start import begin
 from crawler.crawl.worker.counters import RecentRate
 from crawler.fleet import control, members
 from crawler.fleet.heartbeats import Heartbeat
+from crawler.frontier.batches import Outbox
+from crawler.frontier.task import Task, shard_of_host
 from crawler.settings.settings import Settings, check
 from crawler.store.clock import Clock
 from crawler.store.mount import Files
+from crawler.store.writer import StoreWriter
 from crawler.terminal import many
 
 HERE = ["-j", "1", "-t", "2"]
@@ -152,6 +155,7 @@ import os, signal, sys
 from crawler.fleet import members
 from crawler.fleet.local_lock import LocalLock
 from crawler.store.mount import Files
+from crawler.store.writer import StoreWriter
 lock = LocalLock("00000001")
 members.announce(Files(sys.argv[1]), "00000001")
 os.kill(os.getpid(), signal.SIGKILL)
@@ -429,6 +433,20 @@ def test_the_age_of_a_pulse_does_not_depend_on_what_its_worker_takes_for_the_tim
     (tmp_path / "workers" / "ann@000001").write_text('{"machine": "m", "when": "1999-01-01T00:00:00Z"}')
     (worker,) = members.look(Files(tmp_path), Settings()).workers
     assert worker["state"] == "alive"
+
+
+def test_what_a_machine_has_left_counts_as_waiting_before_another_takes_it(tmp_path: Path) -> None:
+    files = Files(tmp_path, "gone")
+    store = StoreWriter(tmp_path, files)
+    store.make(Settings(shards=2))
+    hosts = [host for host in (f"{letter}.example" for letter in "abcdefgh") if shard_of_host(host, 2) == 0]
+    Outbox(files, Settings(shards=2)).send(Task(f"http://{host}/") for host in hosts)
+    files.put("workers/ann@000001", b'{"machine": "m", "waiting": 5}')
+    assert status.status(store)["waiting"] == 5 + len(hosts)
+    files.claim("shards/000@free", "shards/000@ann")
+    assert status.status(store)["waiting"] == 5, "ann has read them"
+    files.claim("shards/000@ann", "shards/000@bob")
+    assert status.status(store)["waiting"] == 5 + len(hosts), "bob has died"
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

@@ -55,6 +55,14 @@ def test_nothing_of_a_machine_outlives_it(tmp_path: Path, how: signal.Signals) -
         wait_for(lambda: all(map(is_dead, started)))
 
 
+def test_a_machine_that_is_killed_prints_nothing_more(tmp_path: Path) -> None:
+    with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.3), tmp_path) as w:
+        process = start(w)
+        process.kill()
+        printed, _ = process.communicate()  # returns when the last process that could print has ended
+        assert "Warning" not in printed and "semaphore" not in printed
+
+
 def test_without_its_fork_server_a_machine_goes_on_with_new_interpreters(tmp_path: Path) -> None:
     with world(TreeWeb(hosts=3, fanout=3, depth=3, delay=0.2), tmp_path) as w:
         process = start(w)

@@ -30,7 +30,7 @@ def large(root: Path, pages: int = 100_000, hosts: int = 100) -> StoreWriter:
     """A store of very many pages, made without asking anybody: one in ten URLs is refused, all are of one day."""
     root.mkdir()
     store = StoreWriter(root, Files(root, "maker", durable=False))
-    store.make(Settings(shards=4))
+    store.make(Settings(shards=4, scope="any"))
     store.files.directories.max_kept = 3 * hosts
     for number in range(pages):
         url = f"https://host-{number % hosts:03d}.example/page/{number}"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from crawler.commands.check.findings import Problem, Scene, look
 from crawler.errors import Busy
 from crawler.fleet.shards import FREE
-from crawler.frontier import rehydrate
+from crawler.frontier import manifests, rehydrate
 from crawler.frontier.batches import Outbox
 from crawler.settings.settings import Settings
 from crawler.store import segments
@@ -47,6 +47,7 @@ def alone(store: StoreWriter, settings: Settings, quick: bool = False) -> Iterat
             )
         yield scene, lock
         lock.check()
+        manifests.drop_all(store.files, settings.shards)  # what was gone has been handed over again
         store.files.drop(rehydrate.MARK)  # not after an error: then the next run rehydrates
 
 
@@ -83,7 +84,9 @@ class Repair:
         if noun == "links":
             record = self.store.read(noun, *place.split("/", 1)) if "/" in place else None
             content = (record and file_of(record)) or f"htmls/{place}"
-            self.files.move(content, f"{self.lost}/{content}")
+            # If it is not there, the folder that it was in may be a file, which is in lost/ by now.
+            if self.files.written(content) is not None:
+                self.files.move(content, f"{self.lost}/{content}")
         if noun == HISTORY and path.endswith(RECORD):
             for content in files_of(self.files, path):
                 self.files.move(content, f"{self.lost}/{content}")

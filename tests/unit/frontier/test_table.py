@@ -637,6 +637,8 @@ from pathlib import Path
 from crawler.frontier.table import Table
 from crawler.frontier.task import Task
 HOSTS, SLOTS = 20_000, 1000
+def at(shard, tasks):
+    return ((shard, task) for task in tasks)
 def peak(): # not ru_maxrss: that of the process which started us counts there too
     return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 table, now, loaded, flying, orders = Table(), 0.0, 0, deque(), ([], [])

@@ -59,6 +59,16 @@ def test_a_lock_that_is_released_leaves_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_a_holder_that_is_killed_on_this_machine_leaves_nothing_to_its_heir(tmp_path: Path) -> None:
+    made = holder(tmp_path)
+    made.kill()
+    made.communicate()
+    assert len(names(tmp_path)) == 2
+    with lock_of(tmp_path).held("trying", print, never):
+        assert len(names(tmp_path)) == 2
+    assert names(tmp_path) == []
+
+
 def test_a_holder_that_is_killed_on_another_machine_has_an_heir(tmp_path: Path) -> None:
     other = holder(tmp_path)
     other.kill()
