@@ -165,7 +165,7 @@ OF_MANNERS = (
     Mutant(
         "a shard is released with what waits in it",
         "7",
-        (Change(Frontier, "disown", "await self._sort(shards, lost)", "pass"),),
+        (Change(Frontier, "disown", "await self._sort(shards, lost)", "[]"),),
         within=20,
     ),
     Mutant(
