@@ -78,13 +78,14 @@ class TaskRows:
         key = key_of(task)
         if self._insert(key, task, host, batch, shard):
             return True
-        query = "SELECT state, depth, attempt, batch, priority FROM task WHERE key = ?"
+        query = "SELECT state, depth, attempt, batch, due, priority FROM task WHERE key = ?"
         *row, priority = self._db.execute(query, (key,)).fetchone()
+        is_like = 0 < task.attempt == row[2]
         if task.kind == REVISIT and row[0] == SCHEDULED and task.attempt == row[2]:
             self._bring_forward(key, task, batch, row[3])
         elif row[0] >= DONE:
             self._come_nearer(key, task, batch, row[1])
-        elif task.depth < row[1] or task.attempt > row[2] or (task.attempt and [task.depth, task.attempt] == row[1:3]):
+        elif task.depth < row[1] or task.attempt > row[2] or (is_like and (task.depth == row[1] or task.due > row[4])):
             self._renew(key, task, batch, *row)  # an equal retry too: a batch that merges two replaces them
         elif task.priority >= GIVEN and task.priority != priority:  # the operator has changed their mind
             self._renew(key, task, batch, *row)
@@ -137,14 +138,20 @@ class TaskRows:
         self.left[batch] += 1
         self.arrivals += 1
 
-    def _renew(self, key: bytes, task: Task, batch: int, state: int, depth: int, attempt: int, old: int) -> None:
+    def _renew(
+        self, key: bytes, task: Task, batch: int, state: int, depth: int, attempt: int, old: int, due: float
+    ) -> None:
         """Assign a URL to the batch that knows more of it, because the old one may go before the URL is done.
 
-        When one batch has the smaller depth and the other the higher attempt, a third one gets both.
+        When one batch has the smaller depth and the other the higher attempt, a third one gets both. Of two retries
+        that are the same attempt the later one counts: two owners made an attempt each.
         """
         if task.attempt > attempt:
             self._untake(key)
             state = SCHEDULED if task.kind == REVISIT else LATER
+            self._note_due(state, task.due)
+        elif state == WAITING and task.due > due and key not in self._taken:
+            state = LATER
             self._note_due(state, task.due)
         blame, priority = self._db.execute("SELECT blame, priority FROM task WHERE key = ?", (key,)).fetchone()
         depths, attempts, blames = (depth, task.depth), (attempt, task.attempt), (blame, task.blame)

@@ -687,6 +687,21 @@ def test_the_blame_of_a_task_stays_with_it_whichever_batch_brings_it_first() -> 
         assert take(table, 1.0)[0] == merged
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+def test_of_two_retries_that_are_the_same_attempt_the_later_one_counts(depth: int) -> None:
+    table = Table()
+    table.add(at(0, [Task(home(0), 2)]), 1)
+    _, host = take(table, 0.0)
+    table.add(at(0, [Task(home(0), 2, attempt=1, due=1.0)]), 2)  # of the owner before, handed on; and then ours fails
+    table.rest(host, 1.0)
+    assert table.take(0.5, True) is None
+    table.put_back(take(table, 1.0)[0])
+    table.rest(host, 1.0)
+    table.add(at(0, [Task(home(0), depth, attempt=1, due=5.0)]), 3)
+    assert table.take(4.9, True) is None
+    assert take(table, 5.0)[0] == Task(home(0), 2, attempt=1)
+
+
 def test_what_is_put_back_is_given_out_as_it_is_known_by_then() -> None:
     table = Table()
     table.add(at(0, [Task(home(0), 5)]), 1)
