@@ -103,6 +103,14 @@ class Frontier:
         """Return when we took the shard of a URL over from a dead worker (monotonic); 0 if we did not."""
         return self._taken_over.get(self.shard_of(task), 0.0)
 
+    def resting(self, longest: float) -> set[int]:
+        """Return the shards that were taken over less than the `longest` delay of a host ago.
+
+        Their last owner, who is dead, may have requested any host in them, and perhaps only we know that it did.
+        """
+        since = self._clock.monotonic() - longest
+        return {shard for shard, when in self._taken_over.items() if when > since}
+
     async def adopt(self, settings: Settings) -> None:
         """Use edited settings from now on: URLs that the old ones skipped may be handed over again."""
         self.table.adopt(settings.max_share, limits_of(settings), settings.fresh_share)

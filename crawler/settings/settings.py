@@ -273,6 +273,11 @@ def delay_for(settings: Settings, host: str, wanted: float = 0.0) -> float:
     return max(next(fits, settings.delay), min(wanted, settings.max_delay))
 
 
+def longest_delay(settings: Settings) -> float:
+    """Return the longest delay that the settings give a host."""
+    return max(settings.delay, *settings.delays.values()) if settings.delays else settings.delay
+
+
 CHECKS: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(Settings)}
 HELP: dict[str, str] = {item.name: item.metadata["help"] for item in fields(Settings)}
 MAY_HOLD_SECRETS = ("headers",)

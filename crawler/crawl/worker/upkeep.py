@@ -31,7 +31,7 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.waiting import PAUSE as OPERATOR_PAUSE
 from crawler.frontier.waiting import TURN, Survey
-from crawler.settings.settings import LiveSettings, Settings, parse
+from crawler.settings.settings import LiveSettings, Settings, longest_delay, parse
 from crawler.store.clock import Clock
 from crawler.store.mount import Io
 from crawler.store.records import utc
@@ -247,7 +247,7 @@ class Upkeep:
         self._warn_of_idle_workers()
         if gained or new:
             log.info("shards: %d, +%d -%d", len(self._frontier.owned), len(gained), len(new))
-        await self._release(self._releasing - self._table.shards_in_flight())
+        await self._release(self._releasing - self._table.shards_in_flight() - self._resting())
 
     def _warn_of_idle_workers(self) -> None:
         """Log once for this machine that there are more workers than shards: some have nothing to do."""
@@ -268,14 +268,20 @@ class Upkeep:
         if inherited:
             self._next_tidy = 0.0  # write what we inherited to batches of our own at once
 
+    def _resting(self) -> set[int]:
+        """Return the shards that are not released yet: who claims a free one does not know that hosts must rest."""
+        return self._frontier.resting(longest_delay(self._settings.now))
+
     async def _release(self, shards: set[int]) -> None:
+        """Give shards away: each is free then, but one whose hosts must rest is left to an heir, who lets them rest."""
         if not shards:
             return
+        free = shards - self._resting()
         await self.flush(is_last=True)
         await self._flush.sync_records()
         lost = shards - await self._io(self._shards.own_still, shards)
         await self._frontier.disown(shards, lost)
-        await self._io(self._shards.release_all, shards)
+        await self._io(self._shards.release_all, free)
         self._releasing -= shards
 
     async def _tidy(self) -> bool:
@@ -432,11 +438,12 @@ class Upkeep:
         self._warn_of_limits()
         last, _ = self.report(afresh=True)
         mine = self._frontier.owned | self._releasing
+        free = mine - self._resting()
         try:
             await self._release(mine)
         except StoreError:  # no space, say: the next owners hand on what is not for them
             with suppress(StoreError):
-                await self._io(self._shards.release_all, mine)
+                await self._io(self._shards.release_all, free)
         if self._ending.outcome != OVER:
             with suppress(StoreError):  # then a batch that somebody removes before the next run may not be missed
                 await self._frontier.list_handed_over(await self._io(self._shards.free))

@@ -474,6 +474,48 @@ def test_a_shard_is_not_given_back_while_a_page_of_it_is_in_flight(root: Path, s
     assert mine.upkeep.is_idle() and not mine.frontier.owned
 
 
+def die(root: Path) -> None:
+    """A worker has died that owned all shards: it may have requested their hosts just now, and left no trace of it."""
+    for free in (root / "shards").iterdir():
+        free.rename(free.with_name(free.name.replace("@free", "@dead")))
+    (root / "workers" / "dead@000003.end").write_text("{}")
+
+
+def owners(root: Path) -> set[str]:
+    return {path.name.partition("@")[2] for path in (root / "shards").iterdir()}
+
+
+@pytest.mark.parametrize(("delay", "owner"), [(60.0, "worker"), (0.0, "free")])
+def test_who_ends_leaves_a_dead_workers_shards_to_an_heir_who_lets_their_hosts_rest(
+    root: Path, setup: Make, delay: float, owner: str
+) -> None:
+    die(root)
+    mine = setup(delay=delay)
+    mine.upkeep._poll()
+    assert owners(root) == {"worker"}
+    mine.upkeep.leave()
+    assert owners(root) == {owner}
+    heir = setup(name="heir", delay=delay)
+    heir.upkeep._poll()
+    assert owners(root) == {"heir"}
+    assert (heir.frontier.taken_over(Task(A)) > 0) == (delay > 0)
+
+
+@pytest.mark.parametrize(("delay", "owner"), [(60.0, "worker"), (0.0, "free")])
+def test_a_dead_workers_shard_is_not_given_back_before_its_hosts_had_their_delay(
+    root: Path, setup: Make, delay: float, owner: str
+) -> None:
+    die(root)
+    mine = setup(delay=delay)
+    mine.upkeep._poll()
+    (root / "workers" / "aaa@000001").write_text("{}")
+    (root / "workers" / "bbb@000001").write_text("{}")
+    mine.beat()
+    mine.upkeep._balance()  # three workers and two shards: we come last, and have too many
+    assert owners(root) == {owner}
+    assert not mine.frontier.owned
+
+
 def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_again(setup: Make) -> None:
     listed: list[str] = []
 
