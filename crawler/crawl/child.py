@@ -10,18 +10,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from types import FrameType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from crawler import errors
-from crawler.crawl import fork_server
+from crawler.crawl import fork_server, tracker
 
 CONTEXT = multiprocessing.get_context("spawn")  # forking a process that has threads or TLS is unsafe
 
 SIGNALS = fork_server.SIGNALS
-# Python's own process that removes the semaphores of a supervisor which was killed: it need not tell anybody.
-QUIETLY = "ignore:resource_tracker:UserWarning"
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -29,7 +26,7 @@ Result = TypeVar("Result")
 
 def make_pool(prepare: Callable[..., None], *args: Any) -> ProcessPoolExecutor:
     """Return a pool of one process, in which `prepare(*args)` runs first; the fork server forks it, if there is one."""
-    _start_tracker()
+    tracker.start()
     if found := fork_server.current():
         from crawler.crawl import forked  # here: a module of multiprocessing that it needs is not on every system
 
@@ -37,15 +34,6 @@ def make_pool(prepare: Callable[..., None], *args: Any) -> ProcessPoolExecutor:
             1, mp_context=forked.CONTEXT, initializer=_begin, initargs=(found.pid, prepare, args)
         )
     return ProcessPoolExecutor(1, mp_context=CONTEXT, initializer=_begin, initargs=(os.getpid(), prepare, args))
-
-
-def _start_tracker() -> None:
-    """Start Python's resource tracker, unless it runs: it removes what a killed supervisor leaves, quietly."""
-    sys.warnoptions.append(QUIETLY)
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        sys.warnoptions.remove(QUIETLY)
 
 
 def submit(

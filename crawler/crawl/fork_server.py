@@ -90,7 +90,7 @@ def running(load: Callable[[], object]) -> Iterator[None]:
     with suppress(OSError):  # too many processes: workers will be new interpreters, or say why there are none
         if _is_fit():
             _flush()  # otherwise each fork would print what is not printed yet once more
-            tracker.begin()  # first, or it would hold the channel of the fork server open
+            tracker.fork()  # first, or it would hold the channel of the fork server open
             _current = ForkServer(load)
     try:
         yield

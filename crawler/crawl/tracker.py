@@ -1,7 +1,6 @@
-"""multiprocessing's resource tracker, forked instead of started: what removes the names of locks after a kill.
+"""multiprocessing's resource tracker, which removes the names of a supervisor's semaphores after a `kill -9`.
 
-As an interpreter of its own it takes a tenth of the CPU of a crawl of one page, and after a `kill -9` it warns of
-locks that were left behind, which it removes and about which nobody has to do anything.
+Left to itself it would then warn of semaphores that were left behind, which nobody has to do anything about.
 """
 
 from __future__ import annotations
@@ -13,9 +12,14 @@ from contextlib import suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
+QUIETLY = "ignore:resource_tracker:UserWarning"
 
-def begin() -> None:
-    """Fork the tracker, if there is none yet; the process must be fit to be forked: see `fork_server`."""
+
+def fork() -> None:
+    """Fork the tracker, if there is none yet, from a process that is fit for it: see `fork_server`.
+
+    As an interpreter of its own it takes a tenth of the CPU of a crawl of one page.
+    """
     tracker: Any = resource_tracker._resource_tracker  # it has no public place for a tracker of one's own
     if tracker._fd is not None:
         return
@@ -26,6 +30,15 @@ def begin() -> None:
         _be_tracker(reading)
     os.close(reading)
     tracker._fd, tracker._pid = writing, pid
+
+
+def start() -> None:
+    """Start the tracker as an interpreter of its own, if there is none yet."""
+    sys.warnoptions.append(QUIETLY)  # it takes them over
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(QUIETLY)
 
 
 def _be_tracker(reading: int) -> None:

@@ -327,10 +327,6 @@ class Shards:
         """Tell whether some worker had URLs that are due later, when the end of the crawl was proved."""
         return any(state.endswith(LATER) for state in self._proof.values())
 
-    def free(self) -> set[int]:
-        """Return the shards that nobody owns."""
-        return {shard for shard, owners in read_owners(self.files, self.count).items() if FREE in owners}
-
     def _unowned(self, ids: set[str]) -> set[int]:
         """Return the shards that belong to none of these workers."""
         owners = read_owners(self.files, self.count)

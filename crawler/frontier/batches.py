@@ -15,12 +15,11 @@ from random import Random, SystemRandom
 from typing import TypeVar
 
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier.manifests import Manifests
 from crawler.frontier.task import PAGE, Task, shard_of
 from crawler.settings.settings import Settings
 from crawler.store.clock import SYSTEM, Clock
 from crawler.store.inboxes import MADE, WHOLE, batch_names, folder, make_folder, mark_of, shards_in
-from crawler.store.mount import Files, Run, no_check
+from crawler.store.mount import Files, Run
 from crawler.store.store import shard_name
 from crawler.web import urls
 from crawler.web.page import PRIORITY
@@ -57,7 +56,6 @@ class BatchFiles:
         )
         self._count = 0
         self._in_doubt: list[tuple[int, str]] = []  # batches that may not be on the disk: their tasks are written again
-        self.manifests = Manifests(files, self._prefix)
         self._has_warned = False
         self._known: set[int] = set()  # shards whose folder is there, as far as we know
         self._made: set[int] = set()  # shards with the mark that their folder was made
@@ -66,9 +64,7 @@ class BatchFiles:
         """Return a shard's batches, without those of ours in doubt; `fresh` if a cached listing will not do."""
         if fresh:
             self.files.freshen(folder(shard))
-        names = self.files.all_names(folder(shard))
-        self.manifests.note(shard, names)
-        found = {name for name in names if not name.startswith(".")}
+        found = batch_names(self.files, shard)
         if fresh and WHOLE not in found:
             self._note_loss(shard)
         return found - {WHOLE} - {name for home, name in self._in_doubt if home == shard}
@@ -86,19 +82,6 @@ class BatchFiles:
             return
         self._mark_loss(shard, f"{folder(shard)} was emptied or removed")
         self.files.create(mark)
-
-    def compare(self, shard: int, known: Collection[str]) -> None:
-        """Note a loss if a batch is gone that the last owner of a shard had, and is none of those `known`."""
-        if gone := self.manifests.missing(shard, known):
-            self._mark_loss(shard, f"{folder(shard)}/{gone[0]} was removed")
-
-    def list_all(self, batches: Mapping[int, set[str]], check: Callable[[], None] = no_check) -> None:
-        """List the batches of shards for their next owner, before any others of them are removed.
-
-        `check` raises an error if a shard may be somebody else's by now.
-        """
-        for _ in self._run(lambda shard: self.manifests.write(shard, batches[shard], check), sorted(batches)):
-            pass
 
     def _mark_loss(self, shard: int, what: str) -> None:
         self.files.create(f"{LOSS}{self._prefix}{shard_name(shard)}")

@@ -10,11 +10,10 @@ The methods that touch the mount are coroutines: `io` calls what blocks in a thr
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 
-from crawler.errors import StoreAway
 from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
@@ -30,8 +29,6 @@ MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the s
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
 LONGEST_STEP = 1.0  # seconds of rewriting batches, one shard after the other, before the worker does other things
 LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing
-REMEMBERED_BATCHES = 1000  # that were handed over, for the case that their owner ends before it has read them
-LATELY = 30.0  # seconds: what was handed over before that, its owner has read
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
 
@@ -62,7 +59,6 @@ class Frontier:
         self.sent = 0  # batches written for others
         self.batches_read = 0  # from inboxes
         self._batch_files, self._clock, self._io = batch_files, clock, io
-        self._manifests = batch_files.manifests
         self.is_sure, self._before_reading = is_sure, before_reading
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
@@ -73,7 +69,6 @@ class Frontier:
         self._unsafe: dict[int, int] = {}
         self._taken_over: dict[int, float] = {}
         self.recent: dict[str, int] = {}  # name of a task -> depth at which it was handed over; for others to read
-        self._handed_over: deque[tuple[float, int, str]] = deque(maxlen=REMEMBERED_BATCHES)  # when, to which folder
         self._last_number = 0
         self._flushing = False  # whether something is out of the queue and not in the table yet
 
@@ -173,8 +168,6 @@ class Frontier:
         self.table.left.subtract(batch for _, batch in misrouted if batch in self.table.left)
         self.sent += sum(home not in self._batches for home, _, _ in written)
         for home, name, part in written:
-            if home not in self._batches:
-                self._handed_over.append((self._clock.monotonic(), home, name))
             await self._take_in(home, name, part)
         self._flushing = False
 
@@ -209,7 +202,6 @@ class Frontier:
         self._taken_over.update((shard, self._clock.monotonic()) for shard in inherited)
         for shard in shards:
             self._batches.setdefault(shard, {})
-            self._manifests.forget(shard)  # what we may know of it from an earlier time
         await self.read_inboxes(shards, fresh=True)
 
     def expect(self, shards: Iterable[int]) -> None:
@@ -311,7 +303,6 @@ class Frontier:
         """
         if self.queued:  # a task that merges two batches is written before they are removed
             await self.flush()
-        await self._compare([shard])
         if not await self._make_safe():
             return False
         await self._rewrite_removed(shard)
@@ -319,40 +310,9 @@ class Frontier:
         small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES // 2), key=left.__getitem__)
         if len(small) > MAX_SMALL:
             await self._merge(shard, small[: len(small) // 2 + 1])  # two at least: one alone would only be renamed
-        if not await self._list({shard: self._unfinished(shard)}):
-            return True
         for name in await self._drop_finished(shard):
             del left[self._batches[shard].pop(name)]
         return True
-
-    async def _compare(self, shards: Iterable[int]) -> None:
-        """Note a loss if a batch is gone that the last owner of one of these shards had listed."""
-        for shard in filter(self._manifests.is_news, shards):
-            await self._io(self._batch_files.compare, shard, self._known(shard))
-
-    async def _list(self, batches: dict[int, set[str]]) -> bool:
-        """List the batches of these shards for their next owner, before any others are removed.
-
-        False if that may be somebody else by now: then none may be removed.
-        """
-        if not self.is_sure():
-            return False
-        new = {shard: names for shard, names in batches.items() if not self._manifests.is_current(shard, names)}
-        if new:
-            await self._io(self._batch_files.list_all, new, self._check_owner)
-        return True
-
-    def _known(self, shard: int) -> set[str]:
-        """Return the batches in the folder of a shard that we have read or will read."""
-        return {*self._batches[shard], *(name for home, name in self._unread if home == shard)}
-
-    def _unfinished(self, shard: int) -> set[str]:
-        """Return the batches in the folder of a shard that we have read and of which something is left."""
-        return {name for name, number in self._batches[shard].items() if self.table.left[number] > 0}
-
-    def _check_owner(self) -> None:
-        if not self.is_sure():
-            raise StoreAway("no heartbeat was written for so long that others may have taken over; nothing is lost")
 
     async def _drop_finished(self, shard: int) -> list[str]:
         """Remove the batches of a shard that have nothing left, and return their names.
@@ -450,62 +410,31 @@ class Frontier:
         """
         shards, lost = self._batches.keys() & set(shards), set(lost)  # not those disowned before the mount failed
         self.owned -= shards
-        await self._compare(shards - lost)
-        unread = list(self._unread)
         self._unread = [(shard, name) for shard, name in self._unread if shard not in shards]
-        written = await self._sort(shards, lost)
+        await self._sort(shards, lost)
         for _ in self.table.forget(shards, self.spread == "url"):
             await asyncio.sleep(0)
         homes = {number for shard in shards for number in self._batches.get(shard, {}).values()}
         for group in self._in_groups(homes):
             for task in self.table.of_batches(group)[:1]:
                 await self._merge(self._inbox(self.shard_of(task), min(self.owned, default=0)), group)
-        may_drop = await self._list(await self._to_be_left(shards - lost, [*unread, *written]))
         for shard in shards:
-            if may_drop and shard not in lost and not self.queued:  # else what is finished is left to the next owner
+            if shard not in lost and not self.queued:  # else what is finished is left to the next owner
                 await self._drop_finished(shard)
             for number in self._batches.pop(shard, {}).values():
                 self.table.left.pop(number, None)
             self._unsafe.pop(shard, None)
             self._taken_over.pop(shard, None)
 
-    async def _to_be_left(self, shards: set[int], others: list[tuple[int, str]]) -> dict[int, set[str]]:
-        """Return the batches that we leave in these shards: unfinished ones, `others`, and what came since."""
-        left = {shard: self._unfinished(shard) for shard in shards}
-        for shard, name in others:
-            if shard in left:
-                left[shard].add(name)
-        inbox = min(self._batches, default=0)
-        if inbox in left:
-            left[inbox] |= await self._io(self._batch_files.names, inbox, True) - self._batches[inbox].keys()
-        return left
-
-    async def list_handed_over(self, free: Collection[int]) -> None:
-        """List what we have handed over lately to shards that are free by now: their owners may not have seen it."""
-        sent: dict[int, set[str]] = defaultdict(set)
-        since = self._clock.monotonic() - LATELY
-        for when, home, name in self._handed_over:
-            if when > since and home in free:
-                sent[home].add(name)
-        for home, names in sent.items():
-            if unread := names & await self._io(self._batch_files.names, home, True):
-                await self._io(self._manifests.add, home, unread)
-
-    async def _sort(self, shards: set[int], lost: set[int]) -> list[tuple[int, str]]:
-        """Write the waiting URLs of these shards into the folder of each, and return the new batches.
-
-        Those of a lost shard may be there already.
-        """
-        new: list[tuple[int, str]] = []
+    async def _sort(self, shards: set[int], lost: set[int]) -> None:
+        """Write the waiting URLs of these shards into the folder of each; those of a lost one may be there already."""
         for part in in_parts(self.table.of_shards(shards), MAX_LINES):
             tasks: dict[int, list[Task]] = defaultdict(list)
             now = self._clock.monotonic()
             for shard, batch, task in part:
                 if shard not in lost or batch not in self._batches[shard].values():
                     tasks[shard].append(self._with_rest(task, now))
-            written = await self._io(self._batch_files.write, list(tasks.items()))
-            new += [(shard, name) for shard, name, _ in written]
-        return new
+            await self._io(self._batch_files.write, list(tasks.items()))
 
     def _with_rest(self, task: Task, now: float) -> Task:
         """Return a task for its next owner: one whose host must rest for long, as it demanded, is due after that."""

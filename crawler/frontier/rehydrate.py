@@ -8,7 +8,6 @@ from contextlib import suppress
 from itertools import groupby, takewhile
 
 from crawler.errors import Misshapen, StoreError
-from crawler.frontier import manifests
 from crawler.frontier.batches import LOSS, Outbox, in_parts
 from crawler.frontier.recrawl import Recrawl
 from crawler.frontier.scope import Seeds, seed_tasks
@@ -77,8 +76,6 @@ def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool =
     with local_disk.named():
         count = _hand_over_all(store, settings, seeds, show)
     store.files.claim(schedule, SCHEDULED)
-    if not in_use:
-        manifests.drop_all(store.files, settings.shards)  # what they list and is gone is here again
     for name in filter(lambda name: name.startswith(LOSS), noted):
         store.files.drop(name)
     store.files.drop(MARK)

@@ -360,7 +360,7 @@ def test_after_a_kill_there_is_nothing_worse_than_temporary_files(tmp_path: Path
 
 
 def any_temporary(root: Path) -> bool:
-    kept = (".seen-", ".crawl.yaml", ".seeds-", ".made", ".manifest-")  # these stay
+    kept = (".seen-", ".crawl.yaml", ".seeds-", ".made")  # these stay
     return any(path.is_file() and not path.name.startswith(kept) for path in root.rglob(".*"))
 
 

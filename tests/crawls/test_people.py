@@ -102,17 +102,6 @@ def test_one_emptied_shard_is_enough_and_the_crawl_says_so(tmp_path: Path) -> No
         assert len(w.log) == before
 
 
-def test_a_single_batch_that_is_removed_between_two_runs_costs_no_page(tmp_path: Path) -> None:
-    with world(TreeWeb(**TREE), tmp_path) as w:
-        stop_after(w, 60)
-        for batch in (w.root / "frontier").glob("*/*.[1-9]*"):
-            batch.rename(w.root / "removed")
-        said = w.run()
-        assert " was removed; before its end the crawl rehydrates" in said
-        assert w.differences() == []
-        assert "rehydrat" not in w.run()
-
-
 def stop_after(w: World, pages: int, *args: str) -> None:
     process = w.start(*w.web.seeds(), *args)
     w.until(pages)

@@ -165,7 +165,7 @@ OF_MANNERS = (
     Mutant(
         "a shard is released with what waits in it",
         "7",
-        (Change(Frontier, "disown", "await self._sort(shards, lost)", "[]"),),
+        (Change(Frontier, "disown", "await self._sort(shards, lost)", "pass"),),
         within=20,
     ),
     Mutant(

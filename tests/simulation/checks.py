@@ -123,7 +123,6 @@ class Checks:
         """A machine has made the frontier again from the records: all that holds otherwise holds again."""
         if self.is_damaged and is_whole:
             self.is_damaged = False
-            self._visits.clear()  # an order that was in what is gone must be repeated
             self._nothing_is_lost("the rehydration")
 
     def _nothing_is_lost(self, by: str) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from crawler.commands.check.findings import Problem, Scene, look
 from crawler.errors import Busy
 from crawler.fleet.shards import FREE
-from crawler.frontier import manifests, rehydrate
+from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox
 from crawler.settings.settings import Settings
 from crawler.store import segments
@@ -47,7 +47,6 @@ def alone(store: StoreWriter, settings: Settings, quick: bool = False) -> Iterat
             )
         yield scene, lock
         lock.check()
-        manifests.drop_all(store.files, settings.shards)  # what was gone has been handed over again
         store.files.drop(rehydrate.MARK)  # not after an error: then the next run rehydrates
 
 

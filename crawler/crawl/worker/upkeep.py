@@ -444,9 +444,6 @@ class Upkeep:
         except StoreError:  # no space, say: the next owners hand on what is not for them
             with suppress(StoreError):
                 await self._io(self._shards.release_all, free)
-        if self._ending.outcome != OVER:
-            with suppress(StoreError):  # then a batch that somebody removes before the next run may not be missed
-                await self._frontier.list_handed_over(await self._io(self._shards.free))
         with suppress(StoreError):
             await self._io(self._shards.sign_off, {**last, "shards": 0})
         if self._archive and self._row == 0 and self._ending.outcome in (OVER, LATER, LIMIT):

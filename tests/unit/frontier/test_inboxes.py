@@ -7,16 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of, read_all
+from lab.frontiers import add, frontier_of, make_root, on_disk, owner_of
 
 from crawler.frontier.batches import LOSS
-from crawler.frontier.rehydrate import is_needed, rehydrate
+from crawler.frontier.rehydrate import is_needed
 from crawler.frontier.task import Task
-from crawler.settings.settings import Settings
 from crawler.store.inboxes import MADE, WHOLE, folder, made_shards, mark_of
 from crawler.store.mount import Files
 from crawler.store.store import Store
-from crawler.store.writer import StoreWriter
 
 A = "https://a.example/"
 
@@ -114,88 +112,3 @@ def test_a_batch_that_was_cut_is_a_loss_and_what_is_left_of_it_is_taken(root: Pa
     owner = owner_of(root)
     assert losses(root) and is_needed(Store(root))
     assert owner.table.waiting == kept.count(b"\n")
-
-
-# ---- one batch of many
-
-
-def batches_in(root: Path) -> list[Path]:
-    return sorted((root / "frontier").glob("*/*.[1-9]*"))
-
-
-def two_batches(root: Path) -> None:
-    other = frontier_of(root, "other")
-    add(other, Task(A))
-    add(other, Task(f"{A}2"))
-
-
-@pytest.mark.parametrize("how", ["released", "killed"])
-def test_a_single_batch_that_is_removed_between_two_owners_is_a_loss(root: Path, how: str) -> None:
-    two_batches(root)
-    first = owner_of(root, "first")
-    for shard in range(2):
-        first.tidy(shard)
-    if how == "released":
-        first.disown(range(2))
-    batches_in(root)[0].unlink()
-    second = owner_of(root, "second")
-    for shard in range(2):
-        second.tidy(shard)
-    assert losses(root) and is_needed(Store(root))
-
-
-def test_it_is_a_loss_too_if_the_next_owner_ends_before_it_tidies(root: Path) -> None:
-    two_batches(root)
-    first = owner_of(root, "first")
-    first.disown(range(2))
-    for path in batches_in(root):
-        path.unlink()
-    owner_of(root, "second").disown(range(2))
-    assert losses(root)
-
-
-def test_batches_that_owners_remove_themselves_are_no_loss_and_leave_no_manifest(root: Path) -> None:
-    two_batches(root)
-    for name in ("first", "second", "third"):
-        owner = read_all(owner_of(root, name))
-        if name != "first":
-            task, _ = owner.take()
-            owner.table.mark_done([task], kept=True)
-        for shard in range(2):
-            owner.tidy(shard)
-        if name == "second":
-            owner.disown(range(2))
-    assert not losses(root) and on_disk(root) == {}
-    assert [path.name for path in (root / "frontier").glob("*/*")] == [WHOLE]
-
-
-def test_a_batch_that_came_after_its_owner_had_ended_is_missed_too(root: Path) -> None:
-    sender = frontier_of(root, "sender")
-    owner_of(root, "first").disown(range(2))
-    add(sender, Task(A))
-    sender.list_handed_over({0, 1})
-    (batch,) = batches_in(root)
-    batch.unlink()
-    owner_of(root, "second").disown(range(2))
-    assert losses(root)
-
-
-def test_a_manifest_that_a_power_cut_has_spoiled_is_none(root: Path) -> None:
-    two_batches(root)
-    owner_of(root, "first").disown(range(2))
-    (manifest,) = (root / "frontier").glob("*/.manifest-*")
-    manifest.write_bytes(manifest.read_bytes()[:-3] + bytes(3))
-    second = owner_of(root, "second")
-    for shard in range(2):
-        second.tidy(shard)
-    assert not losses(root) and on_disk(root).keys() == {A, f"{A}2"}
-
-
-def test_a_manifest_is_no_more_once_the_frontier_was_made_again(root: Path) -> None:
-    two_batches(root)
-    owner_of(root, "first").disown(range(2))
-    for path in batches_in(root):
-        path.unlink()
-    rehydrate(StoreWriter(root, Files(root, "me")), Settings(shards=2), lambda _: None)
-    owner_of(root, "second").disown(range(2))
-    assert not losses(root)

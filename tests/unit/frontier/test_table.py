@@ -138,16 +138,19 @@ class TableAndModel(RuleBasedStateMachine):
 
     def renew(self, old: Known, task: Task, batch: int) -> None:
         """Whoever knows more of a URL is right; a new attempt ends the one in flight."""
+        is_later = 0 < task.attempt == old.attempt and task.due > old.late
         equal_retry = task.attempt and (task.depth, task.attempt) == (old.depth, old.attempt)
-        if not (task.depth < old.depth or task.attempt > old.attempt or equal_retry):
+        if not (task.depth < old.depth or task.attempt > old.attempt or equal_retry or is_later):
             return
         if task.attempt > old.attempt:
             self.taken.discard(task.url)
         self.left[old.batch] -= 1
         old.batch = batch if task.depth <= old.depth else old.batch
         self.left[old.batch] += 1
-        old.late = max(old.late, task.due)  # a retry that is due stays so when we hear of it again, or waits once more
-        old.due = old.late if task.attempt > old.attempt else old.due
+        old.late = max(old.late, task.due)
+        # One that is in flight may be put back, and is due then.
+        waits = task.attempt > old.attempt or (is_later and task.url not in self.taken)
+        old.due = old.late if waits else old.due
         old.depth, old.attempt = min(old.depth, task.depth), max(old.attempt, task.attempt)
 
     # ---- visits
