@@ -167,16 +167,21 @@ class System:
     def syncfs(self, handle: int) -> int:
         """In place of the C library's."""
         at = self._handle(handle)
-        if at.failures != self._disk.failed_syncs:  # the kernel reports a loss once to each descriptor
-            at.failures = self._disk.failed_syncs
-            raise error(errno.EIO)
+        self._report_loss(at)
         try:
             self._call("syncfs", at.mount, self._disk.sync_all)
         except OSError:
             self._disk.fail_sync()
             at.failures = self._disk.failed_syncs
             raise
+        self._report_loss(at)  # one that came meanwhile, too: the kernel looks when all is written
         return 0
+
+    def _report_loss(self, at: Handle) -> None:
+        """The kernel reports a loss once to each descriptor."""
+        if at.failures != self._disk.failed_syncs:
+            at.failures = self._disk.failed_syncs
+            raise error(errno.EIO)
 
     # ---- names
 
