@@ -285,7 +285,8 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
     except CrawlerError as error:
         return code, f"{errors.EXIT_CODES[code]}; {error}"
     others = any(worker["state"] == "alive" for worker in found["workers"])
-    if code == errors.LIMIT and not (found["waiting"] or is_later or others or lacks):
+    has_visits = any(found[name] for name in status.FRESHNESS)  # that are planned or due
+    if code == errors.LIMIT and not (found["waiting"] or has_visits or is_later or others or lacks):
         code = errors.OVER
     if code == errors.OVER and not has_pages:
         code = errors.NOTHING
@@ -295,6 +296,8 @@ def _last_line(root: Path, code: int, pages: int, seconds: float, is_later: bool
         ended = f"what waits is for machines of {lacking}; run one there with --region"
     elif code == errors.LIMIT and is_later:
         ended = f"nothing is due within the hour{_next_due(found)}; run again then, or with --forever"
+    elif code == errors.LIMIT and has_visits and not found["waiting"]:
+        ended = ended.replace("work left", f"visits to come{_next_due(found)}")
     elif not found["waiting"]:
         ended = ended.replace(" with work left", "")
     counts = [many(found["pages"], "page"), many(found["redirects"], "redirect")]

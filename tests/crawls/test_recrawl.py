@@ -111,6 +111,12 @@ def test_a_refresh_asks_with_a_condition_and_changes_tells_what_it_found(
     assert "no problems" in crawler("check", str(root))
 
 
+def test_a_time_limit_ends_no_crawl_whose_pages_are_visited_again(web: Pages, tmp_path: Path) -> None:
+    command_line = [it for it in command(web, tmp_path / "store", f"{SITE}/", "--recrawl", "20s") if it != "-q"]
+    said = crawler(*command_line[len(COMMAND) :], "--time-limit", "3s", code=LIMIT)
+    assert "\nthe time or page limit was reached with visits to come; 6 pages, " in f"\n{said}"
+
+
 def test_visits_come_when_they_are_due_and_survive_kills(web: Pages, tmp_path: Path) -> None:
     """Each machine of a series is killed; no page is lost, and none is visited much more often than its interval."""
     root = tmp_path / "store"

@@ -176,7 +176,8 @@ class Flush:
         level = logging.WARNING if is_warning else logging.INFO
         if log.isEnabledFor(level):
             fields |= {"event": event, "url": task.name, "reason": failure.reason, "detail": failure.detail}
-            log.log(level, "%s: %s (%s %s)", prefix, task.name, failure.reason, failure.detail, extra=fields)
+            why = f"{failure.reason}: {failure.detail}" if failure.detail else failure.reason
+            log.log(level, "%s: %s (%s)", prefix, task.name, why, extra=fields)
 
     # ---- when
 
