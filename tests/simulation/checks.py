@@ -42,6 +42,7 @@ class Checks:
         self._waiting: dict[str, set[str]] = defaultdict(set)  # URL -> paths of the batches that hold it
         self.seeds: set[str] = set()
         self.disturbed = 0  # kills, power cuts and the like: so many times what is in flight may be requested again
+        self._retried: set[str] = set()  # URLs that an operator has ordered once more
         self._forgotten: set[str] = set()  # URLs of tasks in batches that an operator has removed
         self.is_damaged = False  # an operator has removed a part of the frontier: the end rehydrates
         self.refreshes = 0  # that were ordered
@@ -143,9 +144,12 @@ class Checks:
                 yield f"{path}/{name}", node
 
     def over(self, process: Process, is_whole: bool) -> None:
-        """A worker concludes that the crawl is over."""
+        """A worker concludes that the crawl is over.
+
+        A retry that was ordered just then is for those who are still there, or for the next run: see `final`.
+        """
         self._world.note("over")
-        missing = self.missing()
+        missing = [url for url in self.missing() if url not in self._retried]
         if missing and is_whole and not self.is_damaged:
             self.fail(f"{process.name} believes that the crawl is over, but {missing[0]} is not done")
 
@@ -189,6 +193,7 @@ class Checks:
 
     def expect_requests(self, failures: list[str]) -> None:
         """An operator has ordered one more request of each of these URLs."""
+        self._retried.update(failures)
         for url in failures:
             if url not in self._tree.forbidden:
                 self._requested[url] = self._tree.requests[url] + 1

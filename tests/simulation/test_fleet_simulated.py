@@ -34,6 +34,9 @@ FOUND_LATER: list[tuple[int, str | None, tuple[str, ...]]] = [
     (39, None, ()),  # somebody removed all of frontier/, and the first batch of a shard waited for it for ever
     (4000096, None, ()),  # a batch was removed whose retried URL was only queued
     (6000462, "nfs3", ()),  # of two retries that were the same attempt, by two owners, the earlier one counted
+    (6105355, "local", ()),  # the power went off when a batch was gone whose records came while all shards were tidied
+    (6104824, "moosefs", ()),  # a retry was ordered at the moment of the end
+    (6100275, "local", ()),  # another's sync met a loss during ours
     (3400079, None, ()),  # with a limit of pages and revisits, hosts without URLs seemed due each minute: no end
 ]
 

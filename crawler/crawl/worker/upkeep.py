@@ -189,16 +189,19 @@ class Upkeep:
             self._sent_seen, self._neighbours_polled = sent, now
             await self._frontier.read_inboxes(sorted(self._frontier.owned)[:1], fresh=True)
 
-    async def _flush_if_due(self) -> None:
+    async def _flush_if_due(self) -> bool:
+        """Flush if it is time for it, and tell whether it was."""
         if not self._flush.is_unflushed:
-            return
+            return False
         now = self._clock.monotonic()
         self._unflushed_since = self._unflushed_since or now
         is_old = now - self._unflushed_since > (IDLE_FLUSH_INTERVAL if self._shards.any_idle() else FLUSH_INTERVAL)
         # If nothing else waits, what these pages link to may be all there is to do.
         is_all = self._table.waiting <= self._flush.count
-        if self._flush.has_group or is_old or is_all or self._ending.draining:
+        is_due = self._flush.has_group or is_old or is_all or self._ending.draining
+        if is_due:
             await self.flush()
+        return is_due
 
     async def flush(self, is_last: bool = False) -> None:
         """Flush, and tell the other workers of this machine; `is_last` before shards are given away."""
@@ -293,7 +296,8 @@ class Upkeep:
         self._index_left_soon()
         self._merge_past_soon()
         for shard in list(self._frontier.owned):
-            await self._flush_if_due()  # on a slow mount each shard takes long
+            if await self._flush_if_due():  # on a slow mount each shard takes long
+                await self._flush.sync_records()  # or batches would be removed before these are on the disk
             if self._ending.draining or not await self._frontier.tidy(shard):
                 return False
         return True
