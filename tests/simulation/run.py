@@ -27,7 +27,7 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-LONGEST = 4 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
+LONGEST = 12 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
 TROUBLES, SECONDS = 6, 12.0
 MANY_HOSTS = 16  # more than the little memory of workers holds
 SHOW_EVERY = 100  # seeds
