@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from lab.world import COMMAND, Links, crawler, world
 
 from crawler.commands import main
 from crawler.commands import run as run_module
+from crawler.crawl.start import begin
 from crawler.settings.settings import Settings
 
 USAGE, STORE, NOTHING = 2, 5, 7
@@ -216,6 +218,33 @@ def test_a_broken_crawl_yaml_is_named_with_what_is_wrong(store: Path, broken: st
 def test_a_missing_crawl_yaml_is_named(store: Path) -> None:
     (store / "crawl.yaml").unlink()
     assert "crawl.yaml is missing" in complaint("run", str(store), code=STORE)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+@pytest.mark.parametrize("command", [["run"], ["check", "--repair"]])
+def test_a_crawl_yaml_that_is_no_file_is_restored_as_the_message_says(
+    store: Path, make: Callable[[Path], None], command: list[str]
+) -> None:
+    before = (store / "crawl.yaml").read_bytes()
+    (store / "crawl.yaml").unlink()
+    make(store / "crawl.yaml")
+    said = complaint(command[0], str(store), *command[1:], code=STORE)
+    assert "--repair" not in said, "it would say the same"
+    assert "remove it; `" in said
+    (store / "crawl.yaml").rmdir() if make is Path.mkdir else (store / "crawl.yaml").unlink()
+    subprocess.run(shlex.split(said.split("`")[1]), check=True)
+    assert (store / "crawl.yaml").read_bytes() == before
+    assert crawler("check", str(store), "--repair").startswith("no problems")
+
+
+def test_a_readme_that_is_no_file_is_written_again_as_the_message_says(store: Path) -> None:
+    (store / "README").unlink()
+    (store / "README").mkdir()
+    said = complaint("check", str(store), "--repair", code=STORE)
+    assert f"remove it; `crawler run {store} URL` writes it again" in said
+    (store / "README").rmdir()
+    begin(store, {}, ["http://a.example/"], "me", lambda _: None)
+    assert "a.example" in crawler("status", str(store))
 
 
 def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None:
