@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -67,6 +68,17 @@ def check_root(root: Path, command: str) -> None:
     if str(root).startswith(("http:/", "https:/")):
         url = hidden(str(root).replace(":/", "://", 1))
         raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
+
+
+@contextmanager
+def reading(file: str, what: str) -> Iterator[None]:
+    """Raise UsageError, which asks for `what`, if a text file that the user named cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}); name {what}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not text in UTF-8; name {what}") from None
 
 
 def normalize_seed(seed: str, tracking: Sequence[str] = ()) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
+from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag, reading
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl import child, fork_server
 from crawler.crawl.handler import Handler
@@ -255,10 +255,8 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that were given: -c FILE, then --set, then flags."""
     given: dict[str, Any] = {}
     if options.config:
-        try:
+        with reading(options.config, "a YAML file of settings"):
             given |= config.parse(Path(options.config).read_text("utf-8"), options.config)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
     for item in options.set:
         name, value = config.pair(item)
         given[name] = config.check_one(name, value, "--set")

@@ -307,6 +307,28 @@ def test_a_wrong_flag_is_named_and_nothing_is_made(tmp_path: Path, flags: list[s
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize(
+    ("flag", "wanted"),
+    [
+        (["--config"], "a YAML file of settings"),
+        (["-i"], "a text file with one URL a line"),
+        (["--template", "http://x/{a}", "--from"], "a CSV table"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_without_words_of_python(
+    tmp_path: Path, flag: list[str], wanted: str
+) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\x7fELF\xff\xfe\0")
+    for file, why in [
+        (binary, "is not text in UTF-8"),
+        (tmp_path, "cannot be read (Is a directory)"),
+        (tmp_path / "none", "cannot be read (No such file or directory)"),
+    ]:
+        said = complaint("run", str(tmp_path / "s"), *flag, str(file), code=USAGE)
+        assert said == f"crawler: {file} {why}; name {wanted}"
+
+
 def test_an_unknown_command_is_a_question_of_usage() -> None:
     assert "unknown command 'statsu'; did you mean 'status'?" in complaint("statsu", "x", code=USAGE)
     assert "unknown command 'x'; `crawler help` lists" in complaint("x", code=USAGE)
