@@ -262,7 +262,9 @@ def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None
         (["-s", "robots=false"], ["robots is true", "false was given"]),
         (["--no-robots"], ["robots is true", "false was given"]),
         (["--exclude", "x"], ["exclude is []", "[x] was given"]),
-        (["-w", "2m"], ["delay is 0.01", "120 was given"]),
+        (["--recrawl", "7d"], ["recrawl is null", "7d was given", "recrawl=7d"]),
+        (["-s", "time_limit=90s"], ["time_limit is null", "90s was given", "time_limit=90s"]),
+        (["-w", "2m"], ["delay is 0.01s", "2m was given", "delay=2m"]),
     ],
 )
 def test_a_later_flag_that_contradicts_the_store_names_both_values(
