@@ -170,7 +170,7 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
         for said in _retry_private(options.store, settings, trust, given_urls):
             log.warning("%s", said)
         if not options.quiet:
-            say(_scope_line(options.store, settings.scope))
+            say(_scope_line(options.store, settings.scope, settings.depth))
         for said in _warnings(settings, options.workers, CORES):
             log.warning("warning: %s", said)
         code, counts, is_later = _work(plan, settings, options.store)
@@ -223,8 +223,10 @@ def check_region(given: str, settings: config.Settings) -> None:
         raise UsageError(f"--region {given}: no host belongs to this region; {hint}")
 
 
-def _scope_line(root: Path, scope: str) -> str:
-    """Return which scope the crawl has, and the command that changes it."""
+def _scope_line(root: Path, scope: str, depth: int | None) -> str:
+    """Return which scope the crawl has, or that its depth leaves none, and the command that changes it."""
+    if depth == 0:
+        return f"depth 0: {SCOPES['page']}; `crawler set {root} depth=null` changes that"
     other = "any" if scope != "any" else "host"
     return f"scope {scope}: {SCOPES[scope]}; `crawler set {root} scope={other}` changes that"
 

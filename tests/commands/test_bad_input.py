@@ -247,6 +247,18 @@ def test_a_readme_that_is_no_file_is_written_again_as_the_message_says(store: Pa
     assert "a.example" in crawler("status", str(store))
 
 
+@pytest.mark.parametrize(
+    ("scope", "depth", "words"),
+    [
+        ("host", 0, "depth 0: no links are followed; `crawler set s depth=null` changes that"),
+        ("page", None, "scope page: no links are followed; `crawler set s scope=any` changes that"),
+        ("any", 1, "scope any: links are followed to all hosts of the web; `crawler set s scope=host` changes that"),
+    ],
+)
+def test_a_run_says_which_links_it_follows(scope: str, depth: int | None, words: str) -> None:
+    assert run_module._scope_line(Path("s"), scope, depth) == words
+
+
 def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None:
     path = store / "crawl.yaml"
     path.write_text(path.read_text().replace("shards: 32", "shards: 64"))
