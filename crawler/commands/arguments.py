@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,10 +64,14 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
 )
 
 
-def check_root(root: Path, command: str) -> None:
-    """Raise UsageError if a URL stands in the place of the store."""
+def check_root(root: Path, command: str, others: Sequence[str] = ()) -> None:
+    """Raise UsageError if a URL stands in the place of the store, which may be one of the other arguments."""
     if str(root).startswith(("http:/", "https:/")):
         url = hidden(str(root).replace(":/", "://", 1))
+        url += "/" if url.count("/") == 2 else ""  # a path has no slash at its end
+        folder = next((hidden(it) for it in others if "://" not in it), None)
+        if folder:
+            raise UsageError(f"the folder comes first: {shlex.join(['crawler', command, folder, url])}")
         raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
 
 

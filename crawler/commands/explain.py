@@ -58,7 +58,7 @@ def commands(add: Add) -> None:
 
 def run(options: Namespace) -> int:
     """`crawler explain`."""
-    check_root(options.store, "explain")
+    check_root(options.store, "explain", [options.url])
     found = explain(open_store(options.store), options.url)
     print(json.dumps(found) if options.json else as_text(found))
     return errors.OVER

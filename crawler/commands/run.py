@@ -137,7 +137,7 @@ def run_crawl(options: argparse.Namespace) -> int:
 
 def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler | None = None) -> Result:
     """Run a machine with the flags of `crawler run` and these settings; a Python program may give a handler."""
-    check_root(options.store, "run")
+    check_root(options.store, "run", options.urls)
     concurrency = allowed_concurrency(options.concurrency)
     given_urls = seeds.given_seeds(options)
     trust = permissions.given_trust(options, given_urls)
@@ -311,7 +311,7 @@ def _next_due(found: dict[str, Any]) -> str:
 
 def run_add(options: argparse.Namespace) -> int:
     """`crawler add`."""
-    check_root(options.store, "add")
+    check_root(options.store, "add", options.urls)
     given = seeds.given_seeds(options)
     if not given:
         raise UsageError("nothing to add; give URLs, or a file of them with -i")

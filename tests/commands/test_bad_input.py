@@ -79,7 +79,14 @@ def test_a_list_of_urls_may_begin_with_a_byte_order_mark_and_have_indented_comme
 
 
 def test_a_forgotten_store_is_a_question_of_usage() -> None:
-    assert "crawler run STORE https://example.org" in complaint("run", "https://example.org/", code=USAGE)
+    said = complaint("run", "https://example.org/", "https://example.org/a", code=USAGE)
+    assert "the store's folder is missing before the URL; write crawler run STORE https://example.org/" in said
+
+
+@pytest.mark.parametrize("command", ["run", "add", "explain"])
+def test_swapped_arguments_are_put_in_order(command: str) -> None:
+    said = complaint(command, "http://127.0.0.1:18123/", "my store", code=USAGE)
+    assert said == f"crawler: the folder comes first: crawler {command} 'my store' http://127.0.0.1:18123/"
 
 
 @pytest.mark.fleet  # for time
