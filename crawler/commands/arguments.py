@@ -39,6 +39,7 @@ def flag(check: Callable[[Any], Value]) -> Callable[[str], Value]:
 
 WHOLE = flag(values.whole(1, 1024))
 DURATION = flag(values.duration)
+SOME_TIME = flag(values.some_time)
 # The cores that this process may use: a container, or a job of a cluster, may have few of the computer's.
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 WORKERS: Any = {"type": WHOLE, "default": CORES, "metavar": "N", "help": "processes (default: cores)"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag, reading
+from crawler.commands.arguments import CORES, SETTING_FLAGS, SOME_TIME, WHOLE, WORKERS, Add, check_root, flag, reading
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl import child, fork_server
 from crawler.crawl.handler import Handler
@@ -89,7 +89,7 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     here.add_argument("-j", "--workers", **WORKERS)
     help = f"requests open at once per worker (default {CONCURRENCY})"
     here.add_argument("-t", "--concurrency", type=WHOLE, metavar="N", help=help)
-    here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
+    here.add_argument("--time-limit", type=SOME_TIME, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
     help = "do not end when nothing is due, but wait"
     here.add_argument("--forever", action="store_true", help=help)
     here.add_argument("--region", metavar="NAME", default="", help="where this machine is, as `regions` names it")

@@ -36,6 +36,7 @@ from crawler.settings.values import (
     share,
     show_duration,
     size,
+    some_time,
     text,
     versions,
     whole,
@@ -105,7 +106,7 @@ class Settings:
         live=True,
     )
     time_limit: float | None = setting(
-        None, optional(duration), "how long each machine runs; null: no limit", live=True
+        None, optional(some_time), "how long each machine runs; null: no limit", live=True
     )
     content_types: tuple[str, ...] = setting(
         ("text/html", "application/xhtml+xml"),

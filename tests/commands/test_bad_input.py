@@ -307,6 +307,7 @@ def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welc
         (["-s", "dpeth=3"], "unknown setting 'dpeth' in --set; did you mean 'depth'?"),
         (["-s", "depth"], "KEY=VALUE"),
         (["--time-limit", "soon"], "'soon'"),
+        (["--time-limit", "0"], "'0' must be a duration of more than 0, such as 90s"),
         (["--max-size", "10X"], "'10X'"),
         (["-j", "0"], "'0'"),
         (["--connect-to", "here"], "HOST:PORT:ADDR:PORT"),

@@ -87,6 +87,8 @@ def test_what_a_person_wrote_into_crawl_yaml_stays() -> None:
         (["delay="], "crawler set delay=: no value was given; write KEY=VALUE"),
         (["depth= "], "crawler set depth=: no value was given; write KEY=VALUE"),
         (["follow_match=(?P<x>a)(?P=x)"], "back reference"),
+        (["delay=2s", "depth=3", " delay=3s"], "crawler set: delay is given 2 times; give it once"),
+        (["time_limit=0"], "time_limit is 0: must be a duration of more than 0"),
         ([], "the following arguments are required: KEY=VALUE"),
         (["proxy=http://me:secret@x"], "proxy is not kept in the store"),
     ],
