@@ -89,6 +89,7 @@ def test_what_a_person_wrote_into_crawl_yaml_stays() -> None:
         (["follow_match=(?P<x>a)(?P=x)"], "back reference"),
         (["delay=2s", "depth=3", " delay=3s"], "crawler set: delay is given 2 times; give it once"),
         (["time_limit=0"], "time_limit is 0: must be a duration of more than 0"),
+        (["foo=1"], "unknown setting 'foo' in crawler set; `crawler help settings` lists them"),
         ([], "the following arguments are required: KEY=VALUE"),
         (["proxy=http://me:secret@x"], "proxy is not kept in the store"),
     ],
