@@ -95,9 +95,9 @@ def normalize_seed(seed: str, tracking: Sequence[str] = ()) -> str:
     return normalized
 
 
-def what_is_wrong(url: str) -> str:
+def what_is_wrong(url: str, scheme: str = "https") -> str:
     """Return why a URL cannot be normalized, with a suggestion if it only lacks its scheme."""
-    guess = urls.normalize(f"https://{url}") if urls.lacks_scheme(url) else None
+    guess = urls.normalize(f"{scheme}://{url}") if urls.lacks_scheme(url) else None
     return f"not a valid URL (no scheme); did you mean {guess}?" if guess else f"not a valid URL: {urls.why_not(url)}"
 
 
