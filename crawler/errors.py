@@ -77,5 +77,5 @@ def did_you_mean(given: str, known: Iterable[str], otherwise: str, quoted: bool 
     """Return a hint for an unknown word: the nearest of the known ones, or `otherwise` if none is near."""
     from difflib import get_close_matches  # only mistakes need it
 
-    near = get_close_matches(given, list(known), 1)
+    near = get_close_matches(given, list(known), 1, cutoff=0.7)  # 'follow' is not meant by 'foo', which has 0.67
     return f"did you mean {repr(near[0]) if quoted else near[0]}?" if near else otherwise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +39,7 @@ def flag(check: Callable[[Any], Value]) -> Callable[[str], Value]:
 
 WHOLE = flag(values.whole(1, 1024))
 DURATION = flag(values.duration)
+SOME_TIME = flag(values.some_time)
 # The cores that this process may use: a container, or a job of a cluster, may have few of the computer's.
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 WORKERS: Any = {"type": WHOLE, "default": CORES, "metavar": "N", "help": "processes (default: cores)"}
@@ -62,11 +65,26 @@ SETTING_FLAGS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
 )
 
 
-def check_root(root: Path, command: str) -> None:
-    """Raise UsageError if a URL stands in the place of the store."""
+def check_root(root: Path, command: str, others: Sequence[str] = ()) -> None:
+    """Raise UsageError if a URL stands in the place of the store, which may be one of the other arguments."""
     if str(root).startswith(("http:/", "https:/")):
         url = hidden(str(root).replace(":/", "://", 1))
+        url += "/" if url.count("/") == 2 else ""  # a path has no slash at its end
+        folder = next((hidden(it) for it in others if "://" not in it), None)
+        if folder:
+            raise UsageError(f"the folder comes first: {shlex.join(['crawler', command, folder, url])}")
         raise UsageError(f"the store's folder is missing before the URL; write crawler {command} STORE {url}")
+
+
+@contextmanager
+def reading(file: str, what: str) -> Iterator[None]:
+    """Raise UsageError, which asks for `what`, if a text file that the user named cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}); name {what}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not text in UTF-8; name {what}") from None
 
 
 def normalize_seed(seed: str, tracking: Sequence[str] = ()) -> str:
@@ -77,9 +95,9 @@ def normalize_seed(seed: str, tracking: Sequence[str] = ()) -> str:
     return normalized
 
 
-def what_is_wrong(url: str) -> str:
+def what_is_wrong(url: str, scheme: str = "https") -> str:
     """Return why a URL cannot be normalized, with a suggestion if it only lacks its scheme."""
-    guess = urls.normalize(f"https://{url}") if urls.lacks_scheme(url) else None
+    guess = urls.normalize(f"{scheme}://{url}") if urls.lacks_scheme(url) else None
     return f"not a valid URL (no scheme); did you mean {guess}?" if guess else f"not a valid URL: {urls.why_not(url)}"
 
 

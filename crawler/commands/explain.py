@@ -11,7 +11,7 @@ import re
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from crawler import errors
@@ -58,7 +58,7 @@ def commands(add: Add) -> None:
 
 def run(options: Namespace) -> int:
     """`crawler explain`."""
-    check_root(options.store, "explain")
+    check_root(options.store, "explain", [options.url])
     found = explain(open_store(options.store), options.url)
     print(json.dumps(found) if options.json else as_text(found))
     return errors.OVER
@@ -69,7 +69,12 @@ def explain(store: Store, given: str) -> Facts:
     settings = store.settings()
     meant = candidates(given, settings)
     if not meant:
-        return {"url": None, "state": NEVER_REQUESTED, "rule": "bad-url", "why": what_is_wrong(given)}
+        return {
+            "url": None,
+            "state": NEVER_REQUESTED,
+            "rule": "bad-url",
+            "why": what_is_wrong(given, _scheme(store, given)),
+        }
     owners = read_owners(store.files, settings.shards)
     for url in meant:
         shard = shard_of(Task.named(url), settings.shards, settings.spread, settings.region_rules)
@@ -108,6 +113,17 @@ def candidates(given: str, settings: Settings) -> list[str]:
     marked = [task.name] if task.kind in (SITEMAP, ROBOTS) else []
     bare = urls.without_session(normalized) if "session" in settings.traps else normalized
     return list(dict.fromkeys([*marked, normalized, bare]))
+
+
+def _scheme(store: Store, given: str) -> str:
+    """Return the scheme by which the store knows the host of a URL that has none; https if it does not know it."""
+    guess = urls.normalize(f"http://{given}") if urls.lacks_scheme(given) else None
+    if not guess:
+        return "https"
+    host = urls.host(guess)
+    requested = (str(record.get("url")) for record in chain(store.records(host), store.failures(host)))
+    seeds = (url for url in (Task.named(seed).url for seed in _seeds(store)) if urls.host(url) == host)
+    return "http" if next(chain(requested, seeds), "").startswith("http:") else "https"
 
 
 def _changes(given: str, url: str, settings: Settings) -> list[str]:

@@ -220,4 +220,7 @@ def _remove_stale(path: str) -> None:
 def listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens at an address of this machine, IPv4 or IPv6."""
     family, *_, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    return socket.create_server((str(where[0]), port), family=family, backlog=BACKLOG)
+    try:
+        return socket.create_server((str(where[0]), port), family=family, backlog=BACKLOG)
+    except OSError as error:  # Python adds the address to the message
+        raise OSError(error.errno, os.strerror(error.errno or 0)) from None

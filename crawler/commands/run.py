@@ -13,7 +13,7 @@ from typing import Any
 
 from crawler import errors
 from crawler.commands import permissions, seeds, status
-from crawler.commands.arguments import CORES, DURATION, SETTING_FLAGS, WHOLE, WORKERS, Add, check_root, flag
+from crawler.commands.arguments import CORES, SETTING_FLAGS, SOME_TIME, WHOLE, WORKERS, Add, check_root, flag, reading
 from crawler.commands.retry import Wanted, retry
 from crawler.crawl import child, fork_server
 from crawler.crawl.handler import Handler
@@ -89,7 +89,7 @@ def _run_flags(made: argparse.ArgumentParser) -> None:
     here.add_argument("-j", "--workers", **WORKERS)
     help = f"requests open at once per worker (default {CONCURRENCY})"
     here.add_argument("-t", "--concurrency", type=WHOLE, metavar="N", help=help)
-    here.add_argument("--time-limit", type=DURATION, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
+    here.add_argument("--time-limit", type=SOME_TIME, metavar="TIME", help="finish cleanly after 90s, 30m, 2h, 1d")
     help = "do not end when nothing is due, but wait"
     here.add_argument("--forever", action="store_true", help=help)
     here.add_argument("--region", metavar="NAME", default="", help="where this machine is, as `regions` names it")
@@ -137,7 +137,7 @@ def run_crawl(options: argparse.Namespace) -> int:
 
 def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler | None = None) -> Result:
     """Run a machine with the flags of `crawler run` and these settings; a Python program may give a handler."""
-    check_root(options.store, "run")
+    check_root(options.store, "run", options.urls)
     concurrency = allowed_concurrency(options.concurrency)
     given_urls = seeds.given_seeds(options)
     trust = permissions.given_trust(options, given_urls)
@@ -170,7 +170,7 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
         for said in _retry_private(options.store, settings, trust, given_urls):
             log.warning("%s", said)
         if not options.quiet:
-            say(_scope_line(options.store, settings.scope))
+            say(_scope_line(options.store, settings.scope, settings.depth))
         for said in _warnings(settings, options.workers, CORES):
             log.warning("warning: %s", said)
         code, counts, is_later = _work(plan, settings, options.store)
@@ -223,8 +223,10 @@ def check_region(given: str, settings: config.Settings) -> None:
         raise UsageError(f"--region {given}: no host belongs to this region; {hint}")
 
 
-def _scope_line(root: Path, scope: str) -> str:
-    """Return which scope the crawl has, and the command that changes it."""
+def _scope_line(root: Path, scope: str, depth: int | None) -> str:
+    """Return which scope the crawl has, or that its depth leaves none, and the command that changes it."""
+    if depth == 0:
+        return f"depth 0: {SCOPES['page']}; `crawler set {root} depth=null` changes that"
     other = "any" if scope != "any" else "host"
     return f"scope {scope}: {SCOPES[scope]}; `crawler set {root} scope={other}` changes that"
 
@@ -255,10 +257,8 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that were given: -c FILE, then --set, then flags."""
     given: dict[str, Any] = {}
     if options.config:
-        try:
+        with reading(options.config, "a YAML file of settings"):
             given |= config.parse(Path(options.config).read_text("utf-8"), options.config)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{options.config} cannot be read ({error}); name a YAML file of settings") from error
     for item in options.set:
         name, value = config.pair(item)
         given[name] = config.check_one(name, value, "--set")
@@ -314,7 +314,7 @@ def _next_due(found: dict[str, Any]) -> str:
 
 def run_add(options: argparse.Namespace) -> int:
     """`crawler add`."""
-    check_root(options.store, "add")
+    check_root(options.store, "add", options.urls)
     given = seeds.given_seeds(options)
     if not given:
         raise UsageError("nothing to add; give URLs, or a file of them with -i")

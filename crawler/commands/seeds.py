@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.commands.arguments import hidden, normalize_seed
+from crawler.commands.arguments import hidden, normalize_seed, reading
 from crawler.errors import UsageError, did_you_mean
 from crawler.frontier.task import sitemap_task
 from crawler.web import ranges
@@ -94,8 +94,6 @@ def _normalized(url: str, where: str) -> str:
 
 
 def _text(file: str, what: str) -> str:
-    try:
+    with reading(file, what):
         text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read ({error}); name {what}") from error
     return text.removeprefix("\ufeff")

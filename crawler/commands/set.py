@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -41,8 +42,11 @@ def commands(add: Add) -> None:
 def run(options: Namespace) -> int:
     """`crawler set`."""
     check_root(options.store, "set")
-    pairs = dict(config.pair(given, "crawler set") for given in options.pairs)
-    given = config.check(pairs, "crawler set")
+    pairs = [config.pair(given, "crawler set") for given in options.pairs]
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise UsageError(f"crawler set: {name} is given {count} times; give it once")
+    given = config.check(dict(pairs), "crawler set")
     store = open_to_write(options.store)
     with store.alone("changing the settings", store.settings_or_defaults()[0], say):
         before = store.settings()

@@ -60,14 +60,7 @@ def compare(options: Namespace) -> int:
     store = open_store(options.store)
     name, newest = _find(store, options.url)
     known = [*history.versions(store.files, name), str(newest.get("fetched"))]
-    new = _at(known, options.to) if options.to else known[-1]
-    earlier = [it for it in known if it < new] if new else []
-    old = _at(known, options.since) if options.since else earlier[-1] if earlier else None
-    if not new or not old or old == new:
-        raise NotThere(
-            f"{printable(name)} has no two versions to compare (`crawler history` lists them); "
-            "older ones are kept with the setting history, from the next change on"
-        )
+    old, new = _two(known, options.since, options.to, printable(name))
     before, after = (_lines(_read(store, name, it, newest), options.text) for it in (old, new))
     for line in unified_diff(before, after, f"{name} {old}", f"{name} {new}", lineterm=""):
         say(printable(line))
@@ -83,9 +76,31 @@ def _find(store: Store, given: str) -> tuple[str, dict[str, Any]]:
     return url, record
 
 
-def _at(known: list[str], moment: str) -> str | None:
-    """Return the version that was stored at a time: the last one fetched before it."""
-    return next((it for it in reversed(known) if it <= moment), None)
+def _two(known: list[str], since: str | None, to: str | None, name: str) -> tuple[str, str]:
+    """Return the two versions of a page to compare; NotThere, with the reason, if there are none."""
+    if len(known) < 2:
+        raise NotThere(
+            f"{name} has no two versions to compare; older ones are kept with the setting history, "
+            "from the next change on"
+        )
+    new = _at(known, to, name) if to else known[-1]
+    if since:
+        old = _at(known, since, name)
+    elif new > known[0]:
+        old = [it for it in known if it < new][-1]
+    else:
+        raise NotThere(f"there is no version of {name} from before {new}: that is its oldest")
+    if old == new:
+        raise NotThere(f"both times mean the version of {name} of {new}; `crawler history` lists the others")
+    return old, new
+
+
+def _at(known: list[str], moment: str, name: str) -> str:
+    """Return the version that was stored at a time: the last one fetched before it; NotThere if there was none yet."""
+    found = [it for it in known if it <= moment]
+    if not found:
+        raise NotThere(f"there is no version of {name} from before {moment}; the oldest is of {known[0]}")
+    return found[-1]
 
 
 def _read(store: Store, name: str, fetched: str, newest: Mapping[str, Any]) -> Version:

@@ -22,7 +22,7 @@ from crawler.frontier import rehydrate
 from crawler.frontier.batches import Outbox, in_parts
 from crawler.frontier.scope import SEED_PRIORITY, Scope, bars, seed_tasks
 from crawler.frontier.task import Task
-from crawler.settings.settings import FIXED, Settings, as_pair, check_together, contradictions, show_safely
+from crawler.settings.settings import FIXED, Settings, as_pair, check_together, contradictions, show_setting
 from crawler.store import kept, origin
 from crawler.store.history import HISTORY
 from crawler.store.mount import Files
@@ -218,7 +218,7 @@ def _first_settings(
 
 def _check_agreement(root: Path, settings: Settings, given: dict[str, Any], where: str = "") -> None:
     for name in contradictions(settings, given):
-        stored, flag = (show_safely(value) for value in (getattr(settings, name), given[name]))
+        stored, flag = (show_setting(name, value) for value in (getattr(settings, name), given[name]))
         command = shlex.join(["crawler", "set", str(root), masked(as_pair(name, given[name]))])
         change = "use a new store, because it cannot change" if name in FIXED else f"change it: {command}"
         raise UsageError(

@@ -34,7 +34,9 @@ from crawler.settings.values import (
     selector,
     several,
     share,
+    show_duration,
     size,
+    some_time,
     text,
     versions,
     whole,
@@ -104,7 +106,7 @@ class Settings:
         live=True,
     )
     time_limit: float | None = setting(
-        None, optional(duration), "how long each machine runs; null: no limit", live=True
+        None, optional(some_time), "how long each machine runs; null: no limit", live=True
     )
     content_types: tuple[str, ...] = setting(
         ("text/html", "application/xhtml+xml"),
@@ -397,7 +399,7 @@ def as_pair(name: str, value: Any) -> str:
         plain = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
         flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
         return f"{name}={flow.removesuffix(chr(10)).removesuffix('...').strip()}"
-    return f"{name}={show(value)}"
+    return f"{name}={show_duration(value, 's') if _is_seconds(name, value) else show(value)}"
 
 
 def differing(one: Settings, other: Settings) -> list[str]:
@@ -409,6 +411,15 @@ def differing(one: Settings, other: Settings) -> list[str]:
 def contradictions(stored: Settings, given: Mapping[str, Any]) -> list[str]:
     """Return the names of the given settings that differ from the stored ones."""
     return [name for name, value in given.items() if getattr(stored, name) != value]
+
+
+def _is_seconds(name: str, value: Any) -> bool:
+    return isinstance(value, float) and is_duration(name)
+
+
+def show_setting(name: str, value: Any) -> str:
+    """Return the value of a setting for a message: without passwords, and durations with their unit."""
+    return show_duration(value, "s") if _is_seconds(name, value) else show_safely(value)
 
 
 def show_safely(value: Any) -> str:

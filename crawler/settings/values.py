@@ -22,9 +22,16 @@ def duration(value: Any) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def show_duration(seconds: float) -> str:
-    """Return seconds as a person would write them: 90, 5m, 2h, 1d."""
-    unit = next((unit for unit in "dhm" if seconds and seconds % SECONDS[unit] == 0), "")
+def some_time(value: Any) -> float:
+    """The same, but more than nothing."""
+    if not duration(value):
+        raise ValueError("must be a duration of more than 0, such as 90s, 30m, 2h or 1d")
+    return duration(value)
+
+
+def show_duration(seconds: float, second: str = "") -> str:
+    """Return seconds as a person would write them: 90, 5m, 2h, 1d; `second` is the unit of those without another."""
+    unit = next((unit for unit in "dhm" if seconds and seconds % SECONDS[unit] == 0), second)
     return f"{seconds / SECONDS[unit]:.12g}{unit}"
 
 

@@ -74,7 +74,7 @@ class ReadFiles:
         try:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
-                raise IsADirectoryError(errno.EISDIR, "not a regular file; remove it")
+                raise IsADirectoryError(errno.EISDIR, "not a regular file")
             parts = []
             while part := os.read(descriptor, seen.st_size + 1):  # the size may be out of date
                 parts.append(part)
@@ -92,7 +92,7 @@ class ReadFiles:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
                 os.close(descriptor)
-                raise IsADirectoryError(errno.EISDIR, "not a regular file; remove it")
+                raise IsADirectoryError(errno.EISDIR, "not a regular file")
         return seen.st_size, self._each_part(name, os.fdopen(descriptor, "rb"), seen.st_size)
 
     def _each_part(self, name: str, file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -208,6 +208,14 @@ class ReadFiles:
         except OSError as error:
             raise (how or self.translate)(error, name) from error
 
+    def _how_to_clear(self, name: str) -> str:
+        """Return what to do about something else in place of a file or folder; check cannot begin without two files."""
+        if name == "crawl.yaml":
+            return f"remove it; `cp {self.root}/errs/.crawl.yaml {self.root}/{name}` restores the settings"
+        if name == "README":
+            return f"remove it; `crawler run {self.root} URL` writes it again"
+        return f"`crawler check {self.root} --repair` moves that away"
+
     def translate(self, error: OSError, name: str) -> StoreError:
         """Return our error for an OSError, with a message that tells the operator what to do."""
         what = f"{self.directories.path(name)}: {error.strerror or error}"
@@ -218,7 +226,7 @@ class ReadFiles:
         if error.errno == errno.ELOOP:
             what = f"{self.directories.path(name)} is a symbolic link, which is not followed"
         if error.errno in MISSHAPEN:
-            return Misshapen(f"the store cannot be used ({what}); `crawler check {self.root} --repair` moves that away")
+            return Misshapen(f"the store cannot be used ({what}); {self._how_to_clear(name)}")
         if error.errno in HOPELESS:
             return StoreError(f"the store cannot be used ({what}); check the mount and the permissions of the folder")
         return StoreAway(f"the store does not respond ({what}); is the mount still there?")

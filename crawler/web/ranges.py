@@ -22,6 +22,7 @@ _PART = re.compile(
     r"|\[(?P<first>[0-9]+|[A-Za-z])-(?P<last>[0-9]+|[A-Za-z])(?::(?P<step>[0-9]+))?\]"
     r"|(?P<range>\[[^][{}]*-[^][{}]*\])"
     r"|\{(?P<set>[^][{}]*,[^][{}]*)\}"
+    r"|(?P<open>\[(?:[0-9]+|[A-Za-z])-[^][{}]*|\{(?!.*\})[^][{}]*,[^][{}]*)"  # without its end
 )
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
@@ -53,6 +54,11 @@ def _choices(part: re.Match[str]) -> Sequence[str]:
     if part["range"] is not None:
         raise ValueError(
             f"{part['range']} is not a range such as [0-90], [0-90:30] or [a-z]; "
+            "with --globoff brackets and braces are taken as they are"
+        )
+    if part["open"] is not None:
+        raise ValueError(
+            f"{part['open']} has no closing {']' if part['open'][0] == '[' else '}'}; "
             "with --globoff brackets and braces are taken as they are"
         )
     return _Range(part[0], part["first"], part["last"], int(part["step"] or 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from lab.world import COMMAND, Links, crawler, world
 
 from crawler.commands import main
 from crawler.commands import run as run_module
+from crawler.crawl.start import begin
 from crawler.settings.settings import Settings
 
 USAGE, STORE, NOTHING = 2, 5, 7
@@ -77,7 +79,14 @@ def test_a_list_of_urls_may_begin_with_a_byte_order_mark_and_have_indented_comme
 
 
 def test_a_forgotten_store_is_a_question_of_usage() -> None:
-    assert "crawler run STORE https://example.org" in complaint("run", "https://example.org/", code=USAGE)
+    said = complaint("run", "https://example.org/", "https://example.org/a", code=USAGE)
+    assert "the store's folder is missing before the URL; write crawler run STORE https://example.org/" in said
+
+
+@pytest.mark.parametrize("command", ["run", "add", "explain"])
+def test_swapped_arguments_are_put_in_order(command: str) -> None:
+    said = complaint(command, "http://127.0.0.1:18123/", "my store", code=USAGE)
+    assert said == f"crawler: the folder comes first: crawler {command} 'my store' http://127.0.0.1:18123/"
 
 
 @pytest.mark.fleet  # for time
@@ -218,6 +227,45 @@ def test_a_missing_crawl_yaml_is_named(store: Path) -> None:
     assert "crawl.yaml is missing" in complaint("run", str(store), code=STORE)
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+@pytest.mark.parametrize("command", [["run"], ["check", "--repair"]])
+def test_a_crawl_yaml_that_is_no_file_is_restored_as_the_message_says(
+    store: Path, make: Callable[[Path], None], command: list[str]
+) -> None:
+    before = (store / "crawl.yaml").read_bytes()
+    (store / "crawl.yaml").unlink()
+    make(store / "crawl.yaml")
+    said = complaint(command[0], str(store), *command[1:], code=STORE)
+    assert "--repair" not in said, "it would say the same"
+    assert "remove it; `" in said
+    (store / "crawl.yaml").rmdir() if make is Path.mkdir else (store / "crawl.yaml").unlink()
+    subprocess.run(shlex.split(said.split("`")[1]), check=True)
+    assert (store / "crawl.yaml").read_bytes() == before
+    assert crawler("check", str(store), "--repair").startswith("no problems")
+
+
+def test_a_readme_that_is_no_file_is_written_again_as_the_message_says(store: Path) -> None:
+    (store / "README").unlink()
+    (store / "README").mkdir()
+    said = complaint("check", str(store), "--repair", code=STORE)
+    assert f"remove it; `crawler run {store} URL` writes it again" in said
+    (store / "README").rmdir()
+    begin(store, {}, ["http://a.example/"], "me", lambda _: None)
+    assert "a.example" in crawler("status", str(store))
+
+
+@pytest.mark.parametrize(
+    ("scope", "depth", "words"),
+    [
+        ("host", 0, "depth 0: no links are followed; `crawler set s depth=null` changes that"),
+        ("page", None, "scope page: no links are followed; `crawler set s scope=any` changes that"),
+        ("any", 1, "scope any: links are followed to all hosts of the web; `crawler set s scope=host` changes that"),
+    ],
+)
+def test_a_run_says_which_links_it_follows(scope: str, depth: int | None, words: str) -> None:
+    assert run_module._scope_line(Path("s"), scope, depth) == words
+
+
 def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None:
     path = store / "crawl.yaml"
     path.write_text(path.read_text().replace("shards: 32", "shards: 64"))
@@ -233,7 +281,9 @@ def test_what_cannot_change_once_the_store_is_made_is_named(store: Path) -> None
         (["-s", "robots=false"], ["robots is true", "false was given"]),
         (["--no-robots"], ["robots is true", "false was given"]),
         (["--exclude", "x"], ["exclude is []", "[x] was given"]),
-        (["-w", "2m"], ["delay is 0.01", "120 was given"]),
+        (["--recrawl", "7d"], ["recrawl is null", "7d was given", "recrawl=7d"]),
+        (["-s", "time_limit=90s"], ["time_limit is null", "90s was given", "time_limit=90s"]),
+        (["-w", "2m"], ["delay is 0.01s", "2m was given", "delay=2m"]),
     ],
 )
 def test_a_later_flag_that_contradicts_the_store_names_both_values(
@@ -257,6 +307,7 @@ def test_a_later_flag_that_agrees_with_the_store_or_is_this_machines_own_is_welc
         (["-s", "dpeth=3"], "unknown setting 'dpeth' in --set; did you mean 'depth'?"),
         (["-s", "depth"], "KEY=VALUE"),
         (["--time-limit", "soon"], "'soon'"),
+        (["--time-limit", "0"], "'0' must be a duration of more than 0, such as 90s"),
         (["--max-size", "10X"], "'10X'"),
         (["-j", "0"], "'0'"),
         (["--connect-to", "here"], "HOST:PORT:ADDR:PORT"),
@@ -276,6 +327,28 @@ def test_a_wrong_flag_is_named_and_nothing_is_made(tmp_path: Path, flags: list[s
     said = complaint("run", str(tmp_path / "s"), "https://example.org/", *flags, code=USAGE)
     assert names in said
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "wanted"),
+    [
+        (["--config"], "a YAML file of settings"),
+        (["-i"], "a text file with one URL a line"),
+        (["--template", "http://x/{a}", "--from"], "a CSV table"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_without_words_of_python(
+    tmp_path: Path, flag: list[str], wanted: str
+) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\x7fELF\xff\xfe\0")
+    for file, why in [
+        (binary, "is not text in UTF-8"),
+        (tmp_path, "cannot be read (Is a directory)"),
+        (tmp_path / "none", "cannot be read (No such file or directory)"),
+    ]:
+        said = complaint("run", str(tmp_path / "s"), *flag, str(file), code=USAGE)
+        assert said == f"crawler: {file} {why}; name {wanted}"
 
 
 def test_an_unknown_command_is_a_question_of_usage() -> None:

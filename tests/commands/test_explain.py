@@ -166,7 +166,8 @@ def test_a_seed_with_a_session_id_was_asked_as_it_is(root: Path) -> None:
     [
         ("ftp://me:secret@a.example/", "its scheme is ftp"),
         ("mailto:me:secret@a.example", "not a valid URL: its scheme is mailto; only http and https are supported\n"),
-        ("a.example/new", "no scheme"),
+        ("a.example/new", "no scheme); did you mean http://a.example/new?"),
+        ("b.example/new", "no scheme); did you mean https://b.example/new?"),
         ("http://me:secret@..", "its host"),
         (f"{A}/" + "x" * 2000, "longer than 2,000"),
         ("", "no scheme"),
@@ -378,6 +379,7 @@ def test_a_store_that_has_only_its_seed_is_explained(tmp_path: Path) -> None:
     begin(tmp_path / "store", {"shards": 2}, [f"{A}/"], "me", lambda _: None)
     assert told(tmp_path / "store", f"{A}/")["state"] == "waiting"
     assert told(tmp_path / "store", f"{A}/x")["state"] == "never seen"
+    assert "did you mean http://a.example/x?" in crawler("explain", str(tmp_path / "store"), "a.example/x")
 
 
 @pytest.mark.parametrize(

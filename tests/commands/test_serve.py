@@ -131,8 +131,10 @@ def test_a_taken_port_a_strange_address_and_no_store_are_a_sentence_each(empty: 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = crawler("serve", str(empty), "--port", port, code=2)
-    assert said.startswith(f"crawler: port {port} of 127.0.0.1 is not available (")
-    assert "choose another --port or --bind" in said
+        served = crawler("demo", "--serve", port, code=2)
+    sentence = "is not available (Address already in use); choose another --port or --bind\n"
+    assert said == f"crawler: port {port} of 127.0.0.1 {sentence}"
+    assert served == f"crawler: --serve {port}: Address already in use; choose another port\n"
     assert "is not available" in crawler("serve", str(empty), "--bind", "256.0.0.1", code=2)
     assert "does not exist" in crawler("serve", str(tmp_path / "none"), code=5)
 

@@ -16,7 +16,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawler.commands.demo.web import WebReply
 from crawler.commands.plan import learn
-from crawler.errors import FOUND, LIMIT
+from crawler.errors import FOUND, LIMIT, MISSING
 from crawler.store import history
 from crawler.store.store import Store
 
@@ -84,6 +84,19 @@ def test_history_and_diff_know_files(made: Path) -> None:
     said = crawler("diff", str(made), PAPER)
     assert "-sha224: " in said and "+sha224: " in said and " type: application/pdf" in said
     assert "-version 1" in crawler("diff", str(made), PAGE)
+
+
+def test_two_versions_that_cannot_be_compared_are_told_with_the_reason(made: Path) -> None:
+    oldest, second, newest = (line.partition("\t")[0] for line in crawler("history", str(made), PAGE).splitlines())
+    assert "-version 0" in crawler("diff", str(made), PAGE, "--from", oldest, "--to", second)
+    before = f"there is no version of {PAGE} from before"
+    for flag in ("--from", "--to"):
+        said = crawler("diff", str(made), PAGE, flag, "2020-01-01", code=MISSING)
+        assert said == f"crawler: {before} 2020-01-01T00:00:00Z; the oldest is of {oldest}\n"
+    said = crawler("diff", str(made), PAGE, "--to", oldest, code=MISSING)
+    assert said == f"crawler: {before} {oldest}: that is its oldest\n"
+    assert f"of {newest}; `crawler history`" in crawler("diff", str(made), PAGE, "--from", newest, code=MISSING)
+    assert "has no two versions to compare; older" in crawler("diff", str(made), "http://a.example/", code=MISSING)
 
 
 def test_check_finds_versions_that_are_gone_cut_changed_or_of_another_page_and_repairs(root: Path) -> None:

@@ -255,7 +255,7 @@ def test_a_flag_that_contradicts_the_store_is_told_both_values(tmp_path: Path) -
     root = tmp_path / "store"
     begin(root, {"delay": 2.0, "shards": 2}, ["https://example.org/"], "me", quiet)
     assert begin(root, {"delay": 2.0}, [], "me", quiet).delay == 2.0
-    with pytest.raises(UsageError, match=rf"^delay is 2 in {root}/crawl.yaml, but 5 was given; "):
+    with pytest.raises(UsageError, match=rf"^delay is 2s in {root}/crawl.yaml, but 5s was given; "):
         begin(root, {"delay": 5.0}, [], "me", quiet)
     with pytest.raises(UsageError, match=r"^include is \[\] in .*, but \[a, b\] was given; "):
         begin(root, {"include": ("a", "b")}, [], "me", quiet)

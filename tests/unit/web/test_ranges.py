@@ -30,6 +30,10 @@ from crawler.web import ranges
         ("http://x/?a[]=1&b[0]=2", ["http://x/?a[]=1&b[0]=2"]),
         ("http://x/{id}", ["http://x/{id}"]),
         (r"http://x/\[1-2\]\{a,b\}", ["http://x/[1-2]{a,b}"]),
+        (r"http://x/\[1-2\{a,b", ["http://x/[1-2{a,b"]),
+        ("http://x/?a[&b{&c]&d}-,", ["http://x/?a[&b{&c]&d}-,"]),
+        ('http://x/{"a":1,"b":{"c":2}}', ['http://x/{"a":1,"b":{"c":2}}']),
+        ("http://[2001:db8::1/[1-2]", ["http://[2001:db8::1/1", "http://[2001:db8::1/2"]),
     ],
 )
 def test_a_pattern_stands_for_these_urls(pattern: str, urls: list[str] | None) -> None:
@@ -49,6 +53,12 @@ def test_a_pattern_stands_for_these_urls(pattern: str, urls: list[str] | None) -
         ("http://x/[1-z]", "both ends must be numbers"),
         ("http://x/[1-9:]", "not a range"),
         ("http://x/[--]", "--globoff"),
+        ("http://x/{y,z", r"\{y,z has no closing \}; with --globoff"),
+        ("http://x/[a-", r"\[a- has no closing \]; with --globoff"),
+        ("http://x[1-", r"\[1- has no closing \]"),
+        ("http://x/[1-3/", "no closing"),
+        ("http://x/[1-3{a,b}", "no closing"),
+        ("http://x/{a,b/[1-2]", "no closing"),
         ("http://x/[1-999]/[1-999]/[1-999]", "997,002,999 URLs"),
     ],
 )
