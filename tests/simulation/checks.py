@@ -143,13 +143,13 @@ class Checks:
             elif not name.startswith("."):
                 yield f"{path}/{name}", node
 
-    def over(self, process: Process, is_whole: bool) -> None:
-        """A worker concludes that the crawl is over.
+    def over(self, process: Process, is_whole: bool, is_later: bool = False) -> None:
+        """A worker concludes that the crawl is over, or that what waits is due much `is_later`.
 
         A retry that was ordered just then is for those who are still there, or for the next run: see `final`.
         """
         self._world.note("over")
-        missing = [url for url in self.missing() if url not in self._retried]
+        missing = [url for url in self.missing() if url not in self._retried and not (is_later and self._waiting[url])]
         if missing and is_whole and not self.is_damaged:
             self.fail(f"{process.name} believes that the crawl is over, but {missing[0]} is not done")
 

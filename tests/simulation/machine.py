@@ -212,7 +212,7 @@ class Run:
 
         def note_end(outcome: str) -> None:
             if outcome in (OVER, LATER) and worker.ending.outcome is None:
-                fleet.checks.over(process, not fleet.is_incomplete())
+                fleet.checks.over(process, not fleet.is_incomplete(), outcome == LATER)
             end(outcome)
 
         worker.ending.end = note_end  # type: ignore[method-assign]

@@ -27,7 +27,8 @@ from simulation.patches import patched
 from simulation.system import System
 from simulation.world import World
 
-LONGEST = 12 * 3600.0  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
+HOUR = 3600.0
+LONGEST = 12 * HOUR  # simulated seconds: a host whose pages fail one after the other rests for up to an hour each time
 TROUBLES, SECONDS = 6, 12.0
 MANY_HOSTS = 16  # more than the little memory of workers holds
 SHOW_EVERY = 100  # seeds
@@ -161,7 +162,7 @@ def _let_end(world: World, fleet: Fleet) -> None:
             fleet.lift_limit()
         if attempt and last in (ending.OVER, ending.LATER) and not fleet.checks.missing():
             return
-        world.wait(world.now + 20)  # somebody comes and starts it again
+        world.wait(world.now + (HOUR if last == ending.LATER else 20))  # somebody comes and starts it again
         if not fleet.running:
             fleet.start(fleet.operator, 1)
     raise AssertionError(
