@@ -49,7 +49,7 @@ def run_rehydrate(options: Namespace) -> int:
     settings = store.settings()
     with store.alone("rehydrating or repairing the store", settings, say):
         in_use = whole.is_in_use(store, settings)
-        rehydrate.rehydrate(store, settings, say, in_use)
+        rehydrate.rehydrate(store, settings, say, in_use or whole.may_go_on(store, settings))
         if not in_use:
             whole.recount(store)
             origin.note(store.files)

@@ -15,6 +15,7 @@ from crawler.crawl.logs import log
 from crawler.fleet.control import STOP
 from crawler.fleet.heartbeats import END, Heartbeat, newest_in, read_counters
 from crawler.fleet.local_lock import LocalLock
+from crawler.fleet.shards import read_owners
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import LOSS, Outbox, in_parts
 from crawler.frontier.task import Task
@@ -50,7 +51,7 @@ def make_whole(store: StoreWriter, settings: Settings, me: str, show: rehydrate.
             if is_copy:
                 show("this store was copied, or is mounted in a new way: checking it against its records")
                 complete(store, settings, show)
-            rehydrate.rehydrate(store, settings, show)
+            rehydrate.rehydrate(store, settings, show, may_go_on(store, settings))
             recount(store)
         origin.note(store.files)
     return True
@@ -73,6 +74,15 @@ def is_in_use(store: StoreWriter, settings: Settings) -> bool:
         if any(now.get(id, beat) != beat for id, beat in alive.items()):
             return True
     return False
+
+
+def may_go_on(store: StoreWriter, settings: Settings) -> bool:
+    """Tell whether a shard belongs to a worker that has neither ended nor been declared dead: it may be suspended.
+
+    When it goes on, it may record pages whose links were handed over before the frontier was lost.
+    """
+    owners = set().union(*read_owners(store.files, settings.shards).values())
+    return any(id in owners and _may_be_alive(beat) for id, beat in newest_in(store.files).items())
 
 
 def _may_be_alive(heartbeat: Heartbeat) -> bool:

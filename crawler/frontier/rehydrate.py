@@ -59,9 +59,12 @@ def is_whole(store: Store) -> bool:
 def rehydrate(store: StoreWriter, settings: Settings, show: Show, in_use: bool = False) -> int:
     """Hand over every link of every record that is in scope and not done; return how many there were.
 
-    While machines are at work (`in_use`), a loss that they noted stays noted: pages in flight have no records yet.
+    While machines are at work, or one that is silent may go on (`in_use`), a loss is noted, and the crawl rehydrates
+    again before its end: pages in flight have no records yet, and their links may have been handed over before it.
     """
     store.files.make("frontier")
+    if in_use and not is_whole(store):
+        store.files.create(f"{LOSS}{store.files.me}")
     store.files.create(MARK)
     noted = [] if in_use else [f"frontier/{name}" for name in store.files.all_names("frontier")]
     for shard in sorted(set().union(*shards_in(store.files.all_names("frontier")))):

@@ -37,6 +37,7 @@ FOUND_LATER: list[tuple[int, str | None, tuple[str, ...]]] = [
     (6105355, "local", ()),  # the power went off when a batch was gone whose records came while all shards were tidied
     (6104824, "moosefs", ()),  # a retry was ordered at the moment of the end
     (6100275, "local", ()),  # another's sync met a loss during ours
+    (6102122, "nfs3", ()),  # the frontier was lost, and made again, while a worker was suspended before a record
     (3400079, None, ()),  # with a limit of pages and revisits, hosts without URLs seemed due each minute: no end
 ]
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from crawler.commands.check.findings import Problem, Scene, look
+from crawler.crawl.whole import may_go_on
 from crawler.errors import Busy
 from crawler.fleet.shards import FREE
 from crawler.frontier import rehydrate
@@ -71,7 +72,7 @@ class Repair:
         elif problem.kind == "shard":
             self._free(problem.path)
         elif problem.kind == "frontier":
-            rehydrate.rehydrate(self.store, self.settings, lambda _: None)
+            rehydrate.rehydrate(self.store, self.settings, lambda _: None, may_go_on(self.store, self.settings))
         elif problem.kind == "no-index":
             segments.index(self.files, leaf_of(problem.path).removesuffix(segments.SEGMENT))
         elif problem.kind != "lost-link":

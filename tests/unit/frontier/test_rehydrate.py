@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 from lab.frontiers import add, frontier_with
 
+from crawler.commands import main
 from crawler.crawl.start import begin
+from crawler.crawl.whole import make_whole
 from crawler.frontier import rehydrate as rehydrate_module
 from crawler.frontier.batches import Outbox
 from crawler.frontier.rehydrate import MARK, is_needed, rehydrate
 from crawler.frontier.task import Task
 from crawler.settings.settings import Settings
+from crawler.store import origin
 from crawler.store.inboxes import make_folder
 from crawler.store.mount import Files
 from crawler.store.records import build_record, to_json
@@ -184,6 +188,37 @@ def test_a_rehydration_that_is_cut_off_is_done_again(
     assert is_needed(store)
     begin(store.root, {}, [], "me", quiet)
     assert waiting(store, settings) == ALL
+
+
+@pytest.mark.parametrize("how", ["run", "repair", "rehydrate"])
+def test_a_frontier_that_was_lost_while_a_worker_is_silent_is_made_again_a_second_time_without_it(
+    tmp_path: Path, how: str
+) -> None:
+    """A worker was suspended after it had handed over the links of a page, and before its record; then it goes on."""
+    settings = settings_of(dead_after=4.0, heartbeat=1.0)
+    store = draw(tmp_path / "store", settings)
+    for url in (f"{SITE}/", f"{SITE}/one", f"{SITE}/two"):
+        store.put_html(url, b"body")
+    origin.note(store.files)
+    store.files.claim("shards/000@free", "shards/000@silent")
+    store.files.put("workers/silent@000003", b"{}")
+    shutil.rmtree(store.root / "frontier")
+    os.utime(store.root / "workers" / "silent@000003", (3600, 3600))
+    if how == "run":
+        begin(store.root, {}, [], "me", quiet)
+    else:
+        arguments = ["check", "--repair"] if how == "repair" else [how]
+        assert main.run([*arguments, str(store.root)]) == 0
+    assert waiting(store, settings) == ALL
+    late = Reading("body", "utf-8", "", (f"{SITE}/late",))
+    page = Fetched(f"{SITE}/waits-1", 200, {"content-type": "text/html"}, b"body")
+    store.put_html(page.url, b"body")
+    store.put_record(page.url, to_json(build_record(page, late, 1, late.links, 0.0)))
+    store.files.claim("workers/silent@000003", "workers/silent@000003.end")  # the others have declared it dead
+    origin.note(store.files)
+    make_whole(store, settings, "me", quiet)
+    assert f"{SITE}/late" in waiting(store, settings)
+    assert not is_needed(store)
 
 
 def test_rehydrating_what_is_whole_adds_nothing_that_would_be_asked_twice(tmp_path: Path) -> None:
