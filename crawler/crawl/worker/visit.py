@@ -139,7 +139,8 @@ class Visits:
         rules = await self._robots.of(task, host)
         if rules is None:
             return await self._request_robots(task, host)
-        host.robots_delay = rules.delay
+        if self._rests_longer(task, host, rules.delay):
+            return None
         if not rules.allow(task.url):
             await self._put_failure(task, rules.why_not(task.url))
             return self._rest(host, None)
@@ -218,6 +219,20 @@ class Visits:
         host.robots_delay = rules.delay if rules else 0.0
         due = (now if host.past or retry else taken_over) + self._delay(host)
         return max(due, min(retry, now + settings.max_delay))
+
+    def _rests_longer(self, task: Task, host: Host, robots_delay: float) -> bool:
+        """Note the delay that a host's robots.txt wants; True if the host must rest for it before our first request.
+
+        Its last owner had requested it, and the robots.txt, which is on another host, came after we met it: it has
+        rested for our own delay only.
+        """
+        rested, host.robots_delay = self._delay(host), robots_delay
+        delay = self._delay(host)
+        if host.pace is not None or delay <= rested:
+            return False
+        self._table.put_back(task)
+        self._table.rest(host, self._clock.monotonic() + delay, pace=delay, keeps_turn=True)
+        return True
 
     async def _request_robots(self, task: Task, host: Host) -> None:
         """Request robots.txt in a URL's turn, so that the host's pace holds; the URL waits for the next turn."""

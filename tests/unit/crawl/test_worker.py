@@ -555,6 +555,33 @@ def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path
     assert mine.table.take(time.monotonic() + 1000) is not None
 
 
+def test_a_robots_txt_that_comes_after_an_heir_has_met_its_host_makes_it_rest_for_the_delay_in_it(
+    root: Path, setup: Make
+) -> None:
+    requested: list[str] = []
+
+    async def get(url: str, **_: Any) -> Fetched:
+        requested.append(url)
+        return page(url)
+
+    mine = setup(get, delay=10.0)
+    mine.store.put_robots("a.example", Robots(time.time(), 302, b""))  # by the last owner: the rules are elsewhere
+    add(frontier_of(root, "last owner"), Task(A))
+    mine.upkeep._poll()
+    taken = mine.frontier.take()
+    assert taken and taken[1].past
+    mine.visits.visit(*taken)  # it rests for our delay
+    mine.store.put_robots("a.example", Robots(time.time(), 200, b"User-agent: *\nCrawl-delay: 50\n"))
+    rested = mine.table.take(time.monotonic() + 11)
+    assert rested
+    mine.visits.visit(*rested)
+    assert not requested and mine.table.take(time.monotonic() + 40) is None
+    rested = mine.table.take(time.monotonic() + 60)
+    assert rested
+    mine.visits.visit(*rested)
+    assert requested == [A]
+
+
 # ---- large pages
 
 
