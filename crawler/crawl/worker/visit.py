@@ -139,7 +139,9 @@ class Visits:
         rules = await self._robots.of(task, host)
         if rules is None:
             return await self._request_robots(task, host)
-        if self._rests_longer(task, host, rules.delay):
+        known = host.robots_delay
+        host.robots_delay = rules.delay
+        if host.pace is None and self._rests_longer(task, host, known):
             return None
         if not rules.allow(task.url):
             await self._put_failure(task, rules.why_not(task.url))
@@ -220,16 +222,16 @@ class Visits:
         due = (now if host.past or retry else taken_over) + self._delay(host)
         return max(due, min(retry, now + settings.max_delay))
 
-    def _rests_longer(self, task: Task, host: Host, robots_delay: float) -> bool:
-        """Note the delay that a host's robots.txt wants; True if the host must rest for it before our first request.
+    def _rests_longer(self, task: Task, host: Host, known: float) -> bool:
+        """Whether a host must rest for the delay that its robots.txt wants before our first request; if so, it does.
 
         Its last owner had requested it, and the robots.txt, which is on another host, came after we met it: it has
-        rested for our own delay only.
+        rested for the delay that was `known` then.
         """
-        rested, host.robots_delay = self._delay(host), robots_delay
-        delay = self._delay(host)
-        if host.pace is not None or delay <= rested:
+        settings = self._settings.now
+        if delay_for(settings, host.name, host.robots_delay) <= delay_for(settings, host.name, known):
             return False
+        delay = self._delay(host)
         self._table.put_back(task)
         self._table.rest(host, self._clock.monotonic() + delay, pace=delay, keeps_turn=True)
         return True
