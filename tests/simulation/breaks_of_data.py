@@ -148,7 +148,7 @@ OF_DATA = (
         "local",
         40,
         ("refresh", "power_cut_before"),
-        first=170,  # about one seed in 100 notices it
+        first=270,  # about one seed in 100 notices it
         is_plain=True,
     ),
     Mutant(
