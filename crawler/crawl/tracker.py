@@ -45,7 +45,8 @@ def _be_tracker(reading: int) -> None:
     """Live as the tracker until no process can tell it anything; does not return."""
     try:
         warnings.simplefilter("ignore")
-        resource_tracker.main(reading)
+        with suppress(SystemExit):  # from Python 3.13 on it ends so
+            resource_tracker.main(reading)
     except BaseException:  # noqa: BLE001 - the stack below is the parent's: nothing may return to it
         sys.excepthook(*sys.exc_info())
     finally:
