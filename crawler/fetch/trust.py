@@ -282,5 +282,5 @@ def _has_certificate(data: bytes) -> bool:
         der = binascii.a2b_base64(found[1]) if found else b""
     except binascii.Error:
         return False
-    # All but toy certificates have a length of two bytes.
-    return der[:2] == b"\x30\x82" and len(der) >= 4 + int.from_bytes(der[2:4], "big")
+    width = der[1] - 0x80 if len(der) > 1 else 0  # of the length, in bytes
+    return der[:1] == b"\x30" and width in (1, 2) and len(der) >= 2 + width + int.from_bytes(der[2 : 2 + width], "big")

@@ -17,7 +17,9 @@ from lab.certificates import Authority
 from lab.fetching import BlockingFetcher as Fetcher
 from lab.hostile import BODY, for_ever, says, serving, whole
 
+from crawler.errors import UsageError
 from crawler.fetch.request import FetchOptions
+from crawler.fetch.trust import check_certificates
 from crawler.web.page import Failure, Fetched
 
 SITE = "site.example"
@@ -246,3 +248,28 @@ def listening() -> Iterator[Callable[..., int]]:
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+
+
+# Self-signed, with an Ed25519 key: so short that one byte has its length.
+SMALL = """
+-----BEGIN CERTIFICATE-----
+MIHSMIGFAhQnoJQ7k5fCThRILGeAWWTH+tX1UDAFBgMrZXAwDDEKMAgGA1UEAwwB
+YTAeFw0yNjExMTkwNjEyMjVaFw0yNjExMjAwNjEyMjVaMAwxCjAIBgNVBAMMAWEw
+KjAFBgMrZXADIQDf0BOwHZlcXSonFkqldF8VTZsC0pHeGqkI+9hFt9bIVTAFBgMr
+ZXADQQA7HTlVZ8RK2v9/RmaO6Sk3B/y1EVrGNPRUXVerkDF44LQ+8UDtTPGQYh1R
+uYXghVZoPY2HiBfq7vWqyAbrG9IG
+-----END CERTIFICATE-----
+"""
+
+
+@pytest.mark.parametrize("text", [SMALL, f"of our company\n{SMALL.replace(chr(10), chr(13) + chr(10))}"])
+def test_any_certificate_will_do_also_a_small_one_behind_a_comment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(text)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    check_certificates()
+    trusted.write_text(text[:-80])  # a part of it was not copied
+    with pytest.raises(UsageError, match="cannot be used"):
+        check_certificates()
