@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
-from crawler.frontier.hosts import Host
+from crawler.frontier.hosts import IN_TURN, Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.recrawl import Recrawl
 from crawler.frontier.table import Table
@@ -74,7 +74,7 @@ class Frontier:
 
     # ---- taking
 
-    def take(self, unanswered: bool = True, revisits_only: bool = False) -> tuple[Task, Host] | None:
+    def take(self, unanswered: int = IN_TURN, revisits_only: bool = False) -> tuple[Task, Host] | None:
         """Return the next URL of a host that is due, or None; see `Table.take`."""
         return self.table.take(self._clock.monotonic(), unanswered, revisits_only)
 

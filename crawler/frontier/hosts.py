@@ -23,6 +23,7 @@ from crawler.web import urls
 
 EMPTY, STORED, LOADED = range(3)  # the state of a row: no URLs to take; some, and not in memory; in memory
 NOWHERE, RESTING, READY = range(3)  # where a host in memory is queued
+NEVER, IN_TURN, LAST = range(3)  # when hosts go that have not answered: also after all others
 SOON = 1.0  # seconds: a host that is due within these is waited for before one that has had its share
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
@@ -181,12 +182,12 @@ class Hosts:
             ],
         )
 
-    def _load(self, now: float, unanswered: bool) -> None:
+    def _load(self, now: float, unanswered: int) -> None:
         """Read the hosts that have been due longer than those in memory, some at a time."""
-        for answered in (False, True) if unanswered else (True,):
-            if self._oldest[answered] > now:
+        for answered in (True, False) if unanswered else (True,):
+            if self._oldest[answered] > now or (unanswered == LAST and not answered and self._first_of(True)):
                 continue
-            first = self._first(unanswered)
+            first = self._first_of(answered) if unanswered == LAST else self._first(unanswered)
             if first and first.since <= self._oldest[answered]:
                 continue
             where = "state = 1 AND answered = ? AND due <= ?"
@@ -222,11 +223,11 @@ class Hosts:
 
     # ---- which is next
 
-    def next(self, now: float, unanswered: bool = True) -> Host | None:
+    def next(self, now: float, unanswered: int = IN_TURN) -> Host | None:
         """Return the host that has been due longest and is out of the queues now; None if none may go.
 
-        With `unanswered` False only hosts whose last request was answered may go. The caller calls `take`, `wait` or
-        `retire`, so that the host is queued again.
+        Hosts whose last request was not answered go as `unanswered` says: NEVER, IN_TURN, or LAST, when no other may.
+        The caller calls `take`, `wait` or `retire`, so that the host is queued again.
         """
         self._ripen(now)
         greedy: list[Host] = []
@@ -251,9 +252,12 @@ class Hosts:
             if self._is_valid(RESTING, entry):
                 self._push(READY, entry[2])
 
-    def _first(self, unanswered: bool) -> Host | None:
-        """Return the ready host in memory that has been due longest."""
-        new, known = self._first_of(False) if unanswered else None, self._first_of(True)
+    def _first(self, unanswered: int) -> Host | None:
+        """Return the ready host in memory that has been due longest, of those that may go."""
+        known = self._first_of(True)
+        if unanswered == NEVER or (unanswered == LAST and known):
+            return known
+        new = self._first_of(False)
         return new if known is None or (new is not None and new.since <= known.since) else known
 
     def _first_of(self, answered: bool) -> Host | None:
@@ -263,7 +267,7 @@ class Hosts:
             heapq.heappop(heap)
         return heap[0][2] if heap else None
 
-    def _pop_first(self, now: float, unanswered: bool) -> Host | None:
+    def _pop_first(self, now: float, unanswered: int) -> Host | None:
         if now >= min(self._oldest):
             self._load(now, unanswered)
         host = self._first(unanswered)
@@ -284,7 +288,7 @@ class Hosts:
     def _is_greedy(self, host: Host) -> bool:
         return self._recent.share(host.name) > self.max_share
 
-    def _others_wait(self, now: float, unanswered: bool) -> bool:
+    def _others_wait(self, now: float, unanswered: int) -> bool:
         """Tell whether a host that has not had its share, and may go, will be due soon."""
         return any(
             due <= now + SOON

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from crawler.frontier.hosts import Host, Queue
+from crawler.frontier.hosts import IN_TURN, Host, Queue
 from crawler.frontier.limits import MAX_HOSTS, Limits
 from crawler.frontier.task import REVISIT, Task
 from crawler.frontier.task_rows import SIDE_TASK_RANK, SKIPPED, TASK_COLUMNS, TaskRows, key_of
@@ -80,11 +80,12 @@ class Table(TaskRows):
 
     # ---- taking
 
-    def take(self, now: float, unanswered: bool = True, revisits_only: bool = False) -> tuple[Task, Host] | None:
+    def take(self, now: float, unanswered: int = IN_TURN, revisits_only: bool = False) -> tuple[Task, Host] | None:
         """Return the next URL of the host that has been due longest, or None.
 
-        With `unanswered` False, only of a host whose last request was answered. Of a host where both revisits and other
-        URLs could be taken, `fresh_share` of the turns are for revisits. With `revisits_only` nothing else is taken.
+        `unanswered` says when hosts go whose last request was not answered (see `Hosts.next`). Of a host where both
+        revisits and other URLs could be taken, `fresh_share` of the turns are for revisits. With `revisits_only`
+        nothing else is taken.
         """
         if now >= self._next_later:
             self._ripen(now)

@@ -16,11 +16,12 @@ from crawler.crawl.worker.pauses import Pauses
 from crawler.fleet.shards import Shards
 from crawler.frontier.batches import to_lines
 from crawler.frontier.frontier import Frontier
-from crawler.frontier.hosts import Host
+from crawler.frontier.hosts import IN_TURN, LAST, NEVER, Host
 from crawler.frontier.task import Task
 from crawler.store.clock import Clock
 
-UNANSWERED_SHARE = 2  # hosts that have not answered may hold one in so many of the slots
+# Hosts that have not answered may hold one in so many of the slots in turn with others, and while no other host is due.
+IN_TURN_SHARE, LAST_SHARE = 4, 2
 MIN_WAIT = 0.001  # seconds
 
 Visit = Callable[[Task, Host], Coroutine[Any, Any, None]]
@@ -49,7 +50,7 @@ class InFlight:
         self._slots = scoreboard.concurrency
         self._free = list(range(self._slots - 1, -1, -1))
         self._unanswered = 0  # slots that hosts hold which have not answered
-        self._max_unanswered = max(self._slots // UNANSWERED_SHARE, 1)
+        self._max_in_turn, self._max_unanswered = (max(self._slots // it, 1) for it in (IN_TURN_SHARE, LAST_SHARE))
         self._running: set[asyncio.Task[None]] = set()
         self._visit: Visit | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,7 +86,7 @@ class InFlight:
             while may_take and self._free:
                 is_at_limit = self._limit.is_near(self._frontier.table.taken)
                 may_take = not is_at_limit or self._has_revisits()
-                taken = self._frontier.take(self._unanswered < self._max_unanswered, is_at_limit) if may_take else None
+                taken = self._frontier.take(self._turn_of_unanswered(), is_at_limit) if may_take else None
                 if taken is None:
                     break
                 self._begin(self._visit, *taken)
@@ -93,6 +94,12 @@ class InFlight:
             self._wake_when_due(may_take)
         except Exception as error:  # noqa: BLE001 - the loop would log it and go on (the local disk is full, say)
             self.fault = error
+
+    def _turn_of_unanswered(self) -> int:
+        """Return when hosts may go that have not answered: a tenth of the web is dead, and must not delay the rest."""
+        if self._unanswered < self._max_in_turn:
+            return IN_TURN
+        return LAST if self._unanswered < self._max_unanswered else NEVER
 
     def fill_soon(self) -> None:
         """Call `fill` once what the loop does now is done: something may be due, or a slot is free."""

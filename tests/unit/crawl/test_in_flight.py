@@ -178,6 +178,30 @@ def test_silent_hosts_do_not_keep_others_from_their_pages(root: Path, simulated:
     assert len(others) < 2 * 30 * 10.0 / (CONCURRENCY // 2) + 30, "once the last of them was given up, at the latest"
 
 
+def test_hosts_that_have_not_answered_hold_a_quarter_of_the_slots_while_others_are_due(
+    root: Path, simulated: Simulate
+) -> None:
+    known, new = pages_of(2 * CONCURRENCY, 40), [f"https://new{number}.example/" for number in range(2 * CONCURRENCY)]
+    add(frontier_of(root, "other"), *map(Task, known))
+    network = Network(page)
+    network.seconds = lambda url: 0.5 if url in known else 5.0
+    mine = simulated(network.get, concurrency=CONCURRENCY, robots=False, delay=0.1)
+
+    async def watch() -> list[int]:
+        running = asyncio.get_running_loop().create_task(mine.worker.run())
+        while len(mine.scoreboard.in_flight(0)) < CONCURRENCY or mine.scoreboard.get(0, "pages") < 2 * CONCURRENCY:
+            await asyncio.sleep(0.1)
+        mine.frontier.hand_over([Task(url, depth=1) for url in new])
+        others = []
+        for _ in range(40):
+            await asyncio.sleep(0.1)
+            others.append(len(network.open & {*new}))
+        running.cancel()
+        return others
+
+    assert max(mine.simulation.run(watch())) == CONCURRENCY // 4
+
+
 @pytest.mark.parametrize("answer", ["page", "http-404", "http-500", "wrong-type"])
 def test_an_answer_moves_a_host_to_those_that_may_hold_all_slots(root: Path, simulated: Simulate, answer: str) -> None:
     assert in_flight_after(simulated, root, [answer]) == CONCURRENCY

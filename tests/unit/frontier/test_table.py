@@ -20,7 +20,7 @@ from lab.frontiers import at
 from crawler.frontier import hosts as hosts_module
 from crawler.frontier import table as table_module
 from crawler.frontier import task_rows
-from crawler.frontier.hosts import SOON, Host
+from crawler.frontier.hosts import IN_TURN, LAST, NEVER, SOON, Host
 from crawler.frontier.limits import Limits
 from crawler.frontier.table import Table
 from crawler.frontier.task import ROBOTS, Task, robots_task
@@ -155,19 +155,19 @@ class TableAndModel(RuleBasedStateMachine):
 
     # ---- visits
 
-    @rule(count=st.integers(1, 6), unanswered=st.sampled_from([True, True, False]))
-    def take_some(self, count: int, unanswered: bool) -> None:
+    @rule(count=st.integers(1, 6), unanswered=st.sampled_from([IN_TURN, IN_TURN, LAST, NEVER]))
+    def take_some(self, count: int, unanswered: int) -> None:
         for _ in range(count):
             self.take(unanswered)
 
-    def take(self, unanswered: bool) -> None:
+    def take(self, unanswered: int) -> None:
         found = self.take_if_any(unanswered)
         if found is None:
             self.check_nothing_could_be_taken(unanswered)
         else:
             self.check_taken(*found, unanswered)
 
-    def take_if_any(self, unanswered: bool) -> tuple[Task, Host] | None:
+    def take_if_any(self, unanswered: int) -> tuple[Task, Host] | None:
         """The next task; the table is asked once more if something is due that was not looked at."""
         for _ in range(100):
             found = self.table.take(self.now, unanswered)
@@ -175,7 +175,7 @@ class TableAndModel(RuleBasedStateMachine):
                 return found
         raise AssertionError("something is always due and never comes")
 
-    def check_taken(self, task: Task, host: Host, unanswered: bool) -> None:
+    def check_taken(self, task: Task, host: Host, unanswered: int) -> None:
         site = self.sites[host.name]
         known = self.known.get(task.url)
         assert known, "it is done, or not ours"
@@ -184,6 +184,9 @@ class TableAndModel(RuleBasedStateMachine):
         assert (task.depth, task.attempt, task.host) == (known.depth, known.attempt, host.name)
         assert site.due <= self.now, "too early"
         assert unanswered or site.answered
+        if unanswered == LAST and self.max_share == 1 and not site.answered:
+            before = [it for name, it in self.sites.items() if it.answered and self.has_work(name, self.now)]
+            assert not any(it.due <= self.now and not it.in_flight for it in before), "an answered host goes first"
         assert host.answered == site.answered
         if not site.in_flight:
             assert host.lanes in (1, site.lanes), "one lane if it was not in memory"
@@ -196,7 +199,7 @@ class TableAndModel(RuleBasedStateMachine):
         if not host.met:
             self.table.set_met(host, 0, self.table.gains)
 
-    def check_nothing_could_be_taken(self, unanswered: bool) -> None:
+    def check_nothing_could_be_taken(self, unanswered: int) -> None:
         sites = [site for name, site in self.sites.items() if self.has_work(name, self.now)]
         sites = [site for site in sites if len(site.in_flight) < site.lanes and (unanswered or site.answered)]
         if any(site.due <= self.now for site in sites):
@@ -470,7 +473,7 @@ def add(table: Table, *found: str, now: float = 0.0) -> None:
     table.add(at(0, map(Task, found)), 1, now)
 
 
-def take(table: Table, now: float, unanswered: bool = True) -> tuple[Task, Host]:
+def take(table: Table, now: float, unanswered: int = IN_TURN) -> tuple[Task, Host]:
     found = table.take(now, unanswered)
     assert found
     return found
@@ -568,20 +571,27 @@ def test_pages_flow_from_the_first_seconds_of_many_new_hosts() -> None:
 
 def test_when_only_hosts_that_have_answered_may_go_the_others_wait_for_their_turn() -> None:
     table = table_of(*(f"{home(number)}{page}" for page in range(2) for number in range(3)))
-    assert table.take(0.0, unanswered=False) is None, "nobody has answered yet"
+    assert table.take(0.0, unanswered=NEVER) is None, "nobody has answered yet"
     for answered in (True, False, None):
         visit(table, 0.0, answered=answered)
-    task, host = take(table, 1.0, unanswered=False)
+    task, host = take(table, 1.0, unanswered=NEVER)
     assert (task.url, host.answered) == (f"{home(0)}1", True)
-    assert table.take(1.0, unanswered=False) is None
+    assert table.take(1.0, unanswered=NEVER) is None
     assert [visit(table, 1.0) for _ in range(2)] == [f"{home(1)}1", f"{home(2)}1"]
+
+
+def test_hosts_that_have_not_answered_may_be_told_to_let_all_others_go_first(small: None) -> None:
+    table = table_of(*(f"{home(number)}{page}" for page in range(2) for number in range(40)))
+    for number in range(40):  # those that have answered are due last, and most hosts are not in memory
+        visit(table, 0.0, 1.0 if number < 30 else 2.0, answered=number >= 30)
+    assert [take(table, 5.0, unanswered=LAST)[1].answered for _ in range(40)] == [True] * 10 + [False] * 30
 
 
 def test_a_host_that_does_not_answer_any_more_is_one_of_those_that_have_not() -> None:
     table = table_of(*(f"{home(0)}{page}" for page in range(4)))
     for answered, may_go in ((True, True), (False, False), (True, True)):
         visit(table, 0.0, answered=answered)
-        found = table.take(0.0, unanswered=False)
+        found = table.take(0.0, unanswered=NEVER)
         assert (found is not None) == may_go
         if found:
             table.put_back(found[0])
@@ -593,9 +603,9 @@ def test_hosts_that_have_not_answered_keep_none_that_has_out_of_memory(small: No
     for number in range(40):
         visit(table, 0.0, 1.0 if number < 30 else 2.0, answered=number >= 30)
     for _ in range(10):  # more than fit into memory have been due for long, and may not go
-        _, host = take(table, 5.0, unanswered=False)
+        _, host = take(table, 5.0, unanswered=NEVER)
         assert host.answered
-    assert table.take(5.0, unanswered=False) is None
+    assert table.take(5.0, unanswered=NEVER) is None
     assert len(table._hosts.loaded) <= 10 + 2
     assert len([visit(table, 5.0) for _ in range(60)]) == 60, "each of the others has two pages left"
 
