@@ -84,7 +84,7 @@ class Scoreboard:
 
     def set_ignored_settings(self, warning: str) -> None:
         """Say which edits of crawl.yaml are ignored and why; empty if none is."""
-        _write(self._ignored_settings, 0, REASON_BYTES, warning)
+        _write_text(self._ignored_settings, 0, REASON_BYTES, warning)
 
     @property
     def ignored_settings(self) -> str:
@@ -121,7 +121,7 @@ class Scoreboard:
 
     def set_id(self, worker: int, id: str) -> None:
         """Note the id of a worker that begins."""
-        _write(self._ids, worker * ID_BYTES, ID_BYTES, id)
+        _write_text(self._ids, worker * ID_BYTES, ID_BYTES, id)
 
     def id_of(self, worker: int) -> str:
         """Return the id of a worker; empty before it begins."""
@@ -133,7 +133,7 @@ class Scoreboard:
 
     def set_in_flight(self, worker: int, slot: int, line: bytes) -> None:
         """Note the task that is visited in a slot, as a line of a batch; an empty line when it is finished."""
-        _write_line(self._tasks, (worker * self.concurrency + slot) * TASK_BYTES, line)
+        _write(self._tasks, (worker * self.concurrency + slot) * TASK_BYTES, TASK_BYTES, line)
 
     def in_flight(self, worker: int) -> list[str]:
         """Return the tasks that a worker has in flight, as lines of a batch."""
@@ -141,7 +141,7 @@ class Scoreboard:
 
     def set_reading(self, worker: int, reader: int, line: bytes, size: int = 0) -> None:
         """Note the task whose page one of the READERS is reading; an empty line after."""
-        _write_line(self._read, (len(READERS) * worker + reader) * TASK_BYTES, line)
+        _write(self._read, (len(READERS) * worker + reader) * TASK_BYTES, TASK_BYTES, line)
         if reader == LARGE:
             self.set(worker, "large_bytes", size)
             self.set(worker, "large_pages", (self.get(worker, "large_pages") // 2 + 1) * 2 - bool(line))
@@ -159,7 +159,7 @@ class Scoreboard:
 
     def set_pause(self, worker: int, kind: str, reason: str) -> None:
         """Say why a worker sends no requests; an empty reason when it resumes."""
-        _write(self._pauses, (worker * len(PAUSES) + PAUSES.index(kind)) * REASON_BYTES, REASON_BYTES, reason)
+        _write_text(self._pauses, (worker * len(PAUSES) + PAUSES.index(kind)) * REASON_BYTES, REASON_BYTES, reason)
 
     def pause_reason(self, kind: str) -> str:
         """Return why a worker of this machine pauses; empty if none has this kind of pause."""
@@ -167,18 +167,15 @@ class Scoreboard:
         return next(filter(None, (_read(self._pauses, start, REASON_BYTES) for start in starts)), "")
 
 
-def _write(array: Any, start: int, size: int, text: str) -> None:
-    _write_bytes(array, start, text.encode("ascii", "backslashreplace")[: size - 1])
+def _write_text(array: Any, start: int, size: int, text: str) -> None:
+    _write(array, start, size, text.encode("ascii", "backslashreplace"))
 
 
-def _write_line(array: Any, start: int, line: bytes) -> None:
-    _write_bytes(array, start, line[: TASK_BYTES - 1].rstrip())
-
-
-def _write_bytes(array: Any, start: int, data: bytes) -> None:
-    """Write bytes so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
+def _write(array: Any, start: int, size: int, data: bytes) -> None:
+    """Write a line so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
     array[start] = b"\0"
     if data:
+        data = data[: size - 1].rstrip()
         cells = memoryview(array).cast("B")  # ctypes would write one byte after the other
         cells[start + 1 : start + len(data) + 1] = data[1:] + b"\0"
         cells[start] = data[0]

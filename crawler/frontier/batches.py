@@ -247,7 +247,7 @@ def to_lines(tasks: Iterable[Task], clock: Clock = SYSTEM) -> bytes:
     `written+seconds`: a reader waits no longer than those seconds, whatever its clock says.
     """
     now, wall = clock.monotonic(), int(clock.time())
-    return "".join(_line(task, now, wall) for task in tasks).encode("ascii")
+    return "".join([_line(task, now, wall) for task in tasks]).encode("ascii")
 
 
 def _line(task: Task, now: float, wall: int) -> str:

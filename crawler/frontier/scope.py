@@ -143,7 +143,8 @@ class Seeds:
         plain = urls.without_session(link) if "session" in self.settings.traps else link
         rule = self.scope.refuses(plain, despite)
         traps = (("session",) if plain != link else ()) + ((rule,) if rule in TRAPS else ())
-        return (plain if rule is None else None), traps, given_priority(self.settings, plain)
+        given = given_priority(self.settings, plain) if self.settings.priorities else None
+        return (plain if rule is None else None), traps, given
 
     def _count(self, rule: str) -> None:
         self.skipped[rule] += 1
@@ -200,8 +201,9 @@ class Scope:
         content_types: tuple[str, ...] = (),
     ) -> None:
         """Take normalized seeds; a URL must match one of `include`, if there are any, and none of `exclude`."""
+        self._is_anywhere = kind == "any"
         self._places = KINDS[kind]
-        self._marks: set[str] = set(_anywhere("")) if kind == "any" else set()
+        self._marks: set[str] = set()
         self.go_by(include, exclude)
         self._traps = frozenset(traps)
         self._content_types = content_types
@@ -229,15 +231,17 @@ class Scope:
 
         The rules named in `despite` ("scope", "include", "extension") are not applied.
         """
-        if "scope" not in despite and self._marks.isdisjoint(self._places(url)):
+        if not (self._is_anywhere or "scope" in despite) and self._marks.isdisjoint(self._places(url)):
             return "scope"
-        rule = self.bars(url, despite)
+        rule = self.bars(url, despite) if self.has_patterns else None
         if rule is not None or not self._traps:
             return rule
         is_judged = "extension" in self._traps and "extension" not in despite
         if is_judged and kinds.unwanted_extension(url, self._content_types):
             return "extension"
-        return trap(url, self._traps, self._this_year())
+        if self._clock.monotonic() >= self._year_until:
+            self._look_up_year()
+        return trap(url, self._traps, self._year)
 
     def bars(self, url: str, despite: Collection[str] = ()) -> str | None:
         """Return which of the user's patterns exclude a normalized URL: "include", "exclude", or None."""
@@ -250,11 +254,8 @@ class Scope:
         """The pages, folders, hosts or domains that seeds have marked, depending on the kind."""
         return sorted(self._marks)
 
-    def _this_year(self) -> int:
-        now = self._clock.monotonic()
-        if now >= self._year_until:
-            self._year, self._year_until = time.gmtime(self._clock.time()).tm_year, now + YEAR_CACHED
-        return self._year
+    def _look_up_year(self) -> None:
+        self._year, self._year_until = time.gmtime(self._clock.time()).tm_year, self._clock.monotonic() + YEAR_CACHED
 
 
 # Each kind lists the places that contain a URL, the nearest last. A seed marks its nearest place, and a URL in

@@ -60,7 +60,7 @@ class DirectoryHandles:
         except OSError:  # the parent may be gone, or a link: opening from the root tells
             os.close(parent)
             return None
-        self._keep(outer, parent)
+        self.keep(outer, parent)
         return handle
 
     def _open_from_root(self, folder: str) -> int:
@@ -71,7 +71,7 @@ class DirectoryHandles:
             handle = self.open(folder)
         if self.max_kept and "/" in folder:
             outer = folder_of(folder)
-            self._keep(outer, self.open(outer))
+            self.keep(outer, self.open(outer))
         return handle
 
     @contextmanager
@@ -113,9 +113,10 @@ class DirectoryHandles:
         if not self.max_kept or "/" not in folder:
             os.close(handle)
             return
-        self._keep(folder, handle)
+        self.keep(folder, handle)
 
-    def _keep(self, folder: str, handle: int) -> None:
+    def keep(self, folder: str, handle: int) -> None:
+        """Keep a handle that was kept before."""
         if self._count >= self.max_kept:
             self.close_kept()
         with self._lock:

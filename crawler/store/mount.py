@@ -49,13 +49,19 @@ class Io(Protocol):
 class Draft:
     """A file that is written, but still under a temporary name."""
 
-    name: str
+    folder: str
+    leaf: str
     temporary: str
     data: bytes
 
+    @property
+    def name(self) -> str:
+        """Where it will be in the store."""
+        return f"{self.folder}/{self.leaf}"
+
     def rename(self, handle: int) -> None:
         """Give it its name, in the folder of this handle."""
-        os.rename(self.temporary, leaf_of(self.name), src_dir_fd=handle, dst_dir_fd=handle)
+        os.rename(self.temporary, self.leaf, src_dir_fd=handle, dst_dir_fd=handle)
 
     def remove(self, handle: int) -> bool:
         """Remove it from the folder of this handle; False if it is not there."""
@@ -98,7 +104,7 @@ class Files(ReadFiles):
         def write(handle: int) -> None:
             nonlocal may_have_arrived
             may_have_arrived = False
-            draft = Draft(name, self._new_name(), data)
+            draft = Draft(folder, leaf, self._new_name(), data)
             # What replaces a file is on the disk before it does: a record may rest on the old one.
             is_later = later and not self._must_replace(handle, leaf)
             try:
@@ -125,9 +131,9 @@ class Files(ReadFiles):
 
     def draft(self, name: str, data: bytes) -> Draft:
         """Write a file under a temporary name, to be synced with others before it is published."""
-        draft = Draft(name, self._new_name(), data)
+        draft = Draft(*split(name), self._new_name(), data)
         try:
-            self._do_in(folder_of(name), lambda handle: self._write_new(handle, draft.temporary, data, later=True))
+            self._do_in(draft.folder, lambda handle: self._write_new(handle, draft.temporary, data, later=True))
         except OSError as error:
             self._note_leftover(draft)
             raise self.translate(error, name) from error
@@ -141,7 +147,7 @@ class Files(ReadFiles):
             draft.rename(handle)
 
         try:
-            self._do_in(folder_of(draft.name), rename)
+            self._do_in(draft.folder, rename)
         except OSError as error:  # the reply to a rename may be lost, and its retry finds no source
             if not self._has_arrived(draft.name, draft.data):
                 raise self.translate(error, draft.name) from error
@@ -149,14 +155,14 @@ class Files(ReadFiles):
     def discard(self, draft: Draft) -> None:
         """Remove a draft, if it still is one."""
         try:
-            with self.directories.opened(folder_of(draft.name)) as handle, suppress(FileNotFoundError):
+            with self.directories.opened(draft.folder) as handle, suppress(FileNotFoundError):
                 os.unlink(draft.temporary, dir_fd=handle)
         except OSError:
             self._note_leftover(draft)
 
     def _note_leftover(self, draft: Draft) -> None:
         """Note a temporary file that may be left behind: the next sync that finds the store there removes it."""
-        self._leftovers.append((folder_of(draft.name), draft.temporary))
+        self._leftovers.append((draft.folder, draft.temporary))
 
     def _remove_leftovers(self) -> None:
         while self._leftovers and self.directories.can_open("README"):
@@ -201,7 +207,7 @@ class Files(ReadFiles):
                 os.close(handle)
                 raise
             else:
-                self.directories.keep_or_close(folder, handle)
+                self.directories.keep(folder, handle)
                 return
         with self.directories.open_or_make(folder) as handle:
             act(handle)

@@ -36,11 +36,10 @@ def build_record(
     page: Fetched, reading: Reading | None, depth: int, links: Iterable[str], when: float, html: bytes | None = None
 ) -> dict[str, Any]:
     """Return the record of a page, with its `html` as it is stored; a redirect has no reading and no html."""
-    kind = page.kind
     came = _hash(page) if reading else None
     stored: dict[str, Any] = {}
-    if reading and page.is_file_of(kind):
-        stored["file"] = f"{urls.key(page.url)}.{kinds.extension(kind)}"
+    if reading and page.is_file:
+        stored["file"] = f"{urls.key(page.url)}.{kinds.extension(page.kind)}"
     elif html is not None:  # most pages are stored as they came
         stored["html_sha224"] = came if html == page.body else html_hash(html)
     return {
@@ -48,7 +47,7 @@ def build_record(
         "status": page.status,
         "fetched": utc(when),
         "depth": depth,
-        "type": kind,
+        "type": page.kind,
         "charset": (reading.charset or None) if reading else None,
         "title": reading.title if reading else None,
         "bytes": page.saved.size if page.saved else len(page.body),

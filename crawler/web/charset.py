@@ -121,6 +121,8 @@ def _plain(head: bytes) -> str | None:
 
 
 def _scan(head: bytes) -> str | None:
+    if b"<meta" not in head:
+        return None
     at = head.find(b"<")
     while at >= 0:
         attributes: dict[bytes, bytes] = {}

@@ -77,8 +77,7 @@ class Found:
 
 def read(page: Fetched, wants: Wants = DEFAULTS) -> Reading:
     """Return a page's text, title, normalized links and robots tags; of a file only what its headers say."""
-    kind = page.kind
-    is_file = page.is_file_of(kind)
+    kind, is_file = page.kind, page.is_file
     text, charset = ("", "") if is_file else decode(page.body, page.content_type)
     found = Found(cut=kinds.is_text(kind)) if is_file else _found(text, kind, page.content_type, wants)
     links = _normalized(found.links, page.url if found.base is None else _base(found.base, page.url), wants)

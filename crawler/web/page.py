@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from crawler.web import kinds
@@ -42,7 +43,7 @@ class Saved:
     place: Place
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True)
 class Fetched:
     """A response worth storing: a body in memory or saved, or a redirect (no body, `location` set)."""
 
@@ -57,7 +58,7 @@ class Fetched:
         """The Content-Type header as received."""
         return self.headers.get("content-type", "")
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The content type without parameters, in lower case; by the first bytes if the header says nothing."""
         return kinds.sniffed(type_of(self.headers), self.saved.head if self.saved else self.body)
@@ -65,11 +66,7 @@ class Fetched:
     @property
     def is_file(self) -> bool:
         """Whether it is stored byte for byte: it is no text, or too large for one."""
-        return self.is_file_of(self.kind)
-
-    def is_file_of(self, kind: str) -> bool:
-        """Whether it is a file, for a caller that has looked at its `kind`."""
-        return self.saved is not None or not kinds.is_text(kind)
+        return self.saved is not None or not kinds.is_text(self.kind)
 
     @property
     def location(self) -> str | None:

@@ -32,7 +32,7 @@ def trap(url: str, rules: Collection[str], year: int) -> str | None:
         return "repeat"
     if len(segments) > MAX_SEGMENTS and "deep" in rules:
         return "deep"
-    if "calendar" in rules and _is_endless(url[url.index("/") + 1 :].lower(), year):
+    if "calendar" in rules and _MAY_BE_DATED(url) and _is_endless(url[url.index("/") + 1 :].lower(), year):
         return "calendar"
     return None
 
@@ -48,6 +48,7 @@ def _repeats(segments: list[str]) -> bool:
 # ---- calendars
 
 _NUMBERS = re.compile("[0-9]{4,}")
+_MAY_BE_DATED = re.compile("[0-9]{4}|month", re.IGNORECASE | re.ASCII).search  # most URLs have no number of that length
 _YEAR = r"((?:1[5-9]|20)\d\d)"
 _M, _D = "(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
 _NAME = (
@@ -165,8 +166,6 @@ _IN_PATH = re.compile(r"(?i)/\((?:[a-z]\([^()/]+\))+\)(?=/|$)")  # ASP.NET: /(S(
 
 def without_ids(url: str) -> str:
     """Return a URL without session ids, which may need normalizing again (`/..;jsessionid=1/`)."""
-    if "?" not in url and ";" not in url and "/(" not in url:  # as in most, and faster than to look for signs
-        return url
     lower = url.lower()
     if not any(sign in lower for sign in _SIGNS):
         return url

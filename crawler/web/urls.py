@@ -184,18 +184,25 @@ def lacks_scheme(url: str) -> bool:
     return _SCHEME.match(url) is None
 
 
+_MAY_HAVE_SESSION = re.compile(r"[?;]|/\(").search  # most URLs have no place for one
+
+
 def without_session(url: str) -> str:
     """Return a normalized URL without session ids, normalized again."""
+    if not _MAY_HAVE_SESSION(url):
+        return url
     bare = without_ids(url)
     return url if bare == url else normalize(bare, tracking=()) or url
 
 
-_SAFE = re.compile(rf"https?://(?:(?!-){_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?::[1-9][0-9]{{0,4}})?/[!-~]*")
+_SAFE = re.compile(
+    rf"https?://(?=[^/]{{1,{MAX_NETLOC}}}/)(?:(?!-){_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?::[1-9][0-9]{{0,4}})?/[!-~]*"
+)
 
 
 def is_safe(url: str) -> bool:
     """Tell whether a URL from a file is usable as it is, its host as a folder name; much cheaper than normalizing."""
-    return len(url) <= MAX_URL and _SAFE.fullmatch(url) is not None and len(host(url)) <= MAX_NETLOC
+    return len(url) <= MAX_URL and _SAFE.fullmatch(url) is not None
 
 
 def is_host(name: str) -> bool:

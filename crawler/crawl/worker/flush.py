@@ -28,7 +28,6 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.scope import Seeds
 from crawler.frontier.task import Task, revisit_task
 from crawler.store.clock import Clock
-from crawler.store.directories import folder_of
 from crawler.store.jars import folder_of as folder_of_jars
 from crawler.store.mount import Draft, Io, Run
 from crawler.store.records import depth_of, failure_record, to_json
@@ -428,7 +427,7 @@ class Flush:
         failed, published, unneeded = self._files.failed_syncs, list(self._published), self._replacing.unneeded
         if failed != self._failed_syncs:
             self._map(lambda draft: self._files.put(draft.name, draft.data, check=self._check_owner), published)
-        self._files.sync({folder_of(draft.name) for draft in published}, self._run)
+        self._files.sync({draft.folder for draft in published}, self._run)
         del self._published[: len(published)]
         self._failed_syncs = failed
         self._replacing.drop(unneeded)
