@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from lab.nameserver import NameServer, Trouble
 from crawler.fetch import resolver as module
 from crawler.fetch.resolver import NoAddress, Resolver
 
+CABLE = "ip link add here type veth peer name there && ip link set here up && ip link set there up"
 NAMES: dict[str, Sequence[str] | Trouble] = {
     "example.test": ["192.0.2.1", "192.0.2.2"],
     "both.test": ["192.0.2.3", "2001:db8::3"],
@@ -37,10 +40,24 @@ class Clock:
         return self.now
 
 
+@pytest.fixture(autouse=True)
+def both_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has IPv6, whatever it has."""
+    monkeypatch.setattr(module, "has_ipv6", lambda: True)
+
+
 @pytest.fixture
 def server() -> Iterator[NameServer]:
     with NameServer(NAMES) as running:
         yield running
+
+
+def in_a_network_namespace(script: str) -> str | None:
+    """What a shell script prints in a network namespace of its own; None if it cannot have one."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return None
+    ran = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False)
+    return ran.stdout if ran.returncode == 0 else None
 
 
 def ask(server: NameServer, *hosts: str, timeout: float = 5.0) -> list[tuple[str, ...] | NoAddress]:
@@ -66,6 +83,30 @@ def test_a_name_has_its_addresses_of_both_families(server: NameServer) -> None:
     assert example == ("192.0.2.1", "192.0.2.2")
     assert isinstance(both, tuple) and sorted(both) == ["192.0.2.3", "2001:db8::3"]
     assert six == ("2001:db8::6",)
+
+
+def test_a_machine_without_ipv6_sends_half_of_the_queries(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "has_ipv6", lambda: False)
+    both, six = ask(server, "both.test", "six.test")
+    assert both == ("192.0.2.3",)
+    assert detail(six) == "the name has no address of IPv4, and this machine has no IPv6"
+    assert (server.asked("both.test"), server.asked("six.test")) == (1, 1)
+
+
+@pytest.mark.skipif(in_a_network_namespace("true") is None, reason="only root may make a network namespace")
+@pytest.mark.parametrize(
+    ("interfaces", "has_ipv6"),
+    [
+        ("true", False),
+        ("ip link set lo up", False),
+        (CABLE, False),
+        (f"{CABLE} && ip address add fd00::1/64 dev here", True),
+    ],
+    ids=["no interface", "itself", "the same link", "others"],
+)
+def test_a_machine_has_ipv6_if_it_has_an_address_that_others_can_reach(interfaces: str, has_ipv6: bool) -> None:
+    look = f"{shlex.quote(sys.executable)} -c 'from crawler.fetch.resolver import has_ipv6; print(has_ipv6())'"
+    assert in_a_network_namespace(f"{interfaces} && {look}") == f"{has_ipv6}\n"
 
 
 def test_each_failure_says_what_happened(server: NameServer) -> None:
