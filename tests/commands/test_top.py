@@ -109,7 +109,7 @@ def test_once_is_plain_text_on_a_terminal_too(crawled_once: Path) -> None:
 
 def test_an_empty_store_is_looked_at_like_any_other(empty: Path) -> None:
     said = crawler("top", str(empty))
-    assert "0 pages, 0.0 MB, 0.0 a second" in said
+    assert "0 pages, 0 bytes, 0.0 a second" in said
     assert "no machine is running" in said
     assert "free: " in said
 
@@ -238,7 +238,7 @@ def test_two_hundred_workers_are_scrolled(empty: Path) -> None:
     with terminal("top", str(empty), lines=24, columns=80, NO_COLOR="1") as t:
         screen = t.wait_for("0 lines above")
         assert len(screen) == 24
-        assert any(line.startswith("20,000 pages, 0.0 MB, 500.0 a second") for line in screen)
+        assert any(line.startswith("20,000 pages, 0 bytes, 500.0 a second") for line in screen)
         assert any(line.startswith("10,000 waiting: delay 8,000, retry 2,000") for line in screen)
         t.type(b"\x1b[6~" * 40)
         screen = t.wait_for(", 0 below")
@@ -543,7 +543,7 @@ def test_text_is_cut_to_the_columns_that_it_takes(text: str, width: int) -> None
 
 
 def test_times_and_sizes_are_told_in_one_unit() -> None:
-    assert [size(n) for n in (0, 26.7e6, 53e9, 1.5e12)] == ["0.0 MB", "26.7 MB", "53.0 GB", "1.5 TB"]
+    assert [size(n) for n in (0, 26.7e3, 26.7e6, 53e9, 1.5e12)] == ["0 bytes", "26.7 kB", "26.7 MB", "53.0 GB", "1.5 TB"]
     assert [as_time(t) for t in (0, 59.6, 119, 120, 7199, 7200, 200_000)] == [
         "0 s",
         "60 s",

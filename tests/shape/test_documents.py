@@ -208,7 +208,7 @@ def test_a_number_in_the_manual_is_that_of_the_code(page: str, sentence: str) ->
 
 
 def test_what_the_manual_says_in_words_is_what_the_code_has() -> None:
-    assert in_flight.UNANSWERED_SHARE == 2, "politeness.md: at most half of the slots"
+    assert (in_flight.IN_TURN_SHARE, in_flight.LAST_SHARE) == (4, 2), "politeness.md: a quarter of the slots, and half"
     assert (upkeep.FLUSH_INTERVAL, upkeep.IDLE_FLUSH_INTERVAL) == (1, 0.2), "design.md: a second, a fifth of a second"
     assert (recent.SHARE_OF, hosts.SOON) == (1000, 1), "politeness.md: the last thousand requests, within a second"
     assert (resolver.MIN_TTL, resolver.MAX_TTL, resolver.NO_SUCH_NAME_FOR) == (60, 3600, 300), "politeness.md"

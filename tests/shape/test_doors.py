@@ -21,6 +21,7 @@ OTHERS = {
     "crawl/start.py": "makes the root, before there is a store",
     "fleet/local_lock.py": "$TMPDIR",
     "store/mountinfo.py": "/proc",
+    "fetch/resolver.py": "/proc",
     "fetch/trust.py": "the operator's files of secrets and certificates",
     "web/urls.py": "the public suffix list, a file of its library",
     "commands/compare.py": "files that the user names",
