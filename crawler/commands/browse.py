@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from crawler import errors
 from crawler.commands.arguments import Add, check_root, normalize_seed
-from crawler.commands.explain import NEVER_SEEN, WAITING, Facts, candidates, explain
+from crawler.commands.explain.explain import candidates, explain
+from crawler.commands.explain.fate import NEVER_SEEN, WAITING, Facts
 from crawler.errors import NotThere
 from crawler.frontier.queued import QueuedUrls
 from crawler.store.reading import FILE

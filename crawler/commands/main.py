@@ -44,7 +44,7 @@ COMMANDS = {
     "status": Command("watch", "status", "show the state of a crawl"),
     "top": Command("watch", "top.screen", "watch all machines of a crawl at work"),
     "serve": Command("watch", "serve.serve", "show a crawl as a web page, with metrics for Prometheus"),
-    "explain": Command("watch", "explain", "tell what became of a URL, and which rule decided"),
+    "explain": Command("watch", "explain.explain", "tell what became of a URL, and which rule decided"),
     "check": Command("watch", "check.check", "check that a store is sound, and repair it"),
     "doctor": Command("watch", "doctor.doctor", "test whether a mount is fit for a crawl"),
     "ls": Command("the corpus", "browse", "list the pages of a store"),

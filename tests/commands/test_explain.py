@@ -17,7 +17,7 @@ from lab.world import SHARDS, Links, crawler, end, kill, wait_for, workers_of, w
 
 from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.web import Site
-from crawler.commands.explain import explain
+from crawler.commands.explain.explain import explain
 from crawler.crawl.start import begin
 from crawler.frontier.batches import folder
 from crawler.store.store import Store

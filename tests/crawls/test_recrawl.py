@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -266,7 +267,11 @@ def test_status_top_and_metrics_tell_how_fresh_the_store_is_whether_machines_run
     found = json.loads(crawler("status", str(root), "--json"))
     assert (found["fresh"], found["due"], found["overdue"]) == (6, 0, 0)
     assert found["ages"] == {"sample": 6, "1 h": 0.5, "1 d": 0, "7 d": 0, "30 d": 0, "older": 0.5}
+    assert re.search(
+        r"^next visit: +due in (59\d|60\d),\d{3} s \(2", crawler("explain", str(root), f"{SITE}/1"), re.MULTILINE
+    )
     crawler("refresh", str(root), "--match", "/[0-3]$")
+    assert re.search("^next visit: +due now$", crawler("explain", str(root), f"{SITE}/1"), re.MULTILINE)
     told = crawler("status", str(root))
     assert "unchanged 0, changed 0, fresh 2, due 4, overdue 0" in told
     assert (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from crawler.commands import explain
+from crawler.commands.explain import explain
 from crawler.commands.history import Outlook
 from crawler.commands.serve import contents
 from crawler.commands.serve.counts import Census, HostCount
