@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # glibc's malloc: with a heap per thread a worker used half as much memory again; without a larger threshold it would
 # return the memory of each page to the kernel and fetch it again for the next.
 MALLOC = {-8: 2, -1: 64 << 20, -3: 8 << 20}  # M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-WORKER_MODULES = ("crawler.crawl.worker.worker", "crawler.fetch.fetcher", "crawler.fetch.with_curl")
+WORKER_MODULES = ("crawler.crawl.worker.worker", "crawler.fetch.fetcher", "crawler.fetch.with_curl", "certifi")
 GC_THRESHOLDS = 20_000, 20, 50  # objects that live as long as a visit are many, and few of them are in cycles
 
 _scoreboard: Scoreboard | None = None

@@ -51,10 +51,14 @@ class LocalLock:
 
     def release(self) -> None:
         """Release and remove the lock: the worker has ended cleanly."""
+        self.unlock()
+        self.remove(self._path.stem)
+
+    def unlock(self) -> None:
+        """Release the lock, and leave its files, as the kernel does for a worker that dies."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        self.remove(self._path.stem)
 
     @classmethod
     def died_here(cls, id: str) -> tuple[bool, bytes | None]:

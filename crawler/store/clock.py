@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time as system
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(NamedTuple):
     """What the program may know of time."""
 
     monotonic: Callable[[], float] = system.monotonic  # seconds that only grow, for durations on this machine
