@@ -21,6 +21,7 @@ from crawler.fetch.trust import Trust
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
+from crawler.web import urls
 
 if TYPE_CHECKING:
     from crawler.crawl.handler import Handler
@@ -68,9 +69,10 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
 
 
 def load_workers() -> None:
-    """Import what each worker needs, before it is forked."""
+    """Load what each worker needs, before it is forked."""
     for module in WORKER_MODULES:
         importlib.import_module(module)
+    urls.zone("example.org")  # reads the public suffix list, which each worker would read for its first host
 
 
 def work(
