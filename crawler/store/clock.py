@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time as system
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Clock(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Clock:
     """What the program may know of time."""
 
     monotonic: Callable[[], float] = system.monotonic  # seconds that only grow, for durations on this machine
