@@ -1,4 +1,4 @@
-"""Reads and writes YAML. A person, or somebody who can write into the store, wrote it: settings, rules, secrets."""
+"""Reads YAML that a person, or whoever can write into the store, wrote (settings, rules, secrets), and writes YAML."""
 
 from __future__ import annotations
 
