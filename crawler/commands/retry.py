@@ -12,8 +12,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawler import errors
 from crawler.commands.arguments import DURATION, Add
@@ -34,8 +33,7 @@ PART = 10_000  # failure records that are handed over together
 TOO_LONG = "too long"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """Which failure records are selected: by reason or kind and by host (none: all), and written before a time."""
 
     reasons: frozenset[str] = frozenset()

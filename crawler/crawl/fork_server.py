@@ -89,6 +89,8 @@ def running(load: Callable[[], object]) -> Iterator[None]:
     global _current
     with suppress(OSError):  # too many processes: workers will be new interpreters, or say why there are none
         if _is_fit():
+            from crawler.crawl import forked  # noqa: F401 - here, so that no process loads what they all need again
+
             _flush()  # otherwise each fork would print what is not printed yet once more
             tracker.fork()  # first, or it would hold the channel of the fork server open
             _current = ForkServer(load)
@@ -219,7 +221,7 @@ def _be_worker(data: int, files: tuple[int, ...]) -> None:
     """Run the process object that comes through a pipe; does not return."""
     code = 1
     try:
-        from crawler.crawl import forked  # here: it needs modules that only a process with workers has
+        from crawler.crawl import forked  # here: it imports this module
 
         code = forked.run(data, files)
     except BaseException:  # noqa: BLE001 - as above

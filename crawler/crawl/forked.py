@@ -12,6 +12,8 @@ import pickle
 import threading
 from contextlib import suppress
 from multiprocessing import context, popen_fork, reduction, util
+from multiprocessing import sharedctypes as sharedctypes  # for the scoreboard: a worker gets it with its process object
+from multiprocessing import synchronize as synchronize  # for the pool's queues: likewise
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 

@@ -12,13 +12,12 @@ import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crawler.crawl import child
 from crawler.errors import CrawlerError, UsageError
@@ -40,8 +39,7 @@ GUARD = (
 _is_loading = False  # whether this process is just importing a user's function
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(NamedTuple):
     """A function, named so that another process can import it."""
 
     module: str

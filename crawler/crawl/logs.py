@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from crawler.web.text import masked, printable
 
@@ -15,8 +15,7 @@ log = logging.getLogger("crawler")
 STANDARD = set(vars(logging.makeLogRecord({})))
 
 
-@dataclass(frozen=True, slots=True)
-class Logs:
+class Logs(NamedTuple):
     """How verbose to be, and the log file; sent to each worker process."""
 
     verbose: int = 0

@@ -20,7 +20,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -243,7 +242,7 @@ class TakeOver:
             reading = Reading("", "utf-8", "", ())
         found = reading.links if links is None else tuple(links)
         when = next(filter(None, map(self._files.written, (f"{OLD}/htmls/{place}", f"htmls/{place}"))), time.time())
-        record = build_record(page, replace(reading, links=found), 0, found, when, body)
+        record = build_record(page, reading._replace(links=found), 0, found, when, body)
         self._files.put(f"links/{place}", to_json(record | {"url": url}))
 
     def _normalized(self, links: Iterable[Any]) -> list[str]:

@@ -21,6 +21,7 @@ from crawler.fetch.trust import Trust
 from crawler.settings.settings import Settings
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter
+from crawler.web import urls
 
 if TYPE_CHECKING:
     from crawler.crawl.handler import Handler
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 # glibc's malloc: with a heap per thread a worker used half as much memory again; without a larger threshold it would
 # return the memory of each page to the kernel and fetch it again for the next.
 MALLOC = {-8: 2, -1: 64 << 20, -3: 8 << 20}  # M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-WORKER_MODULES = ("crawler.crawl.worker.worker", "crawler.fetch.fetcher", "crawler.fetch.with_curl", "filelock")
+WORKER_MODULES = ("crawler.crawl.worker.worker", "crawler.fetch.fetcher", "crawler.fetch.with_curl", "certifi")
 GC_THRESHOLDS = 20_000, 20, 50  # objects that live as long as a visit are many, and few of them are in cycles
 
 _scoreboard: Scoreboard | None = None
@@ -68,9 +69,10 @@ def retry_until_store_answers(call: Callable[[], Result]) -> Result:
 
 
 def load_workers() -> None:
-    """Import what each worker needs, before it is forked."""
+    """Load what each worker needs, before it is forked."""
     for module in WORKER_MODULES:
         importlib.import_module(module)
+    urls.zone("example.org")  # reads the public suffix list, which each worker would read for its first host
 
 
 def work(

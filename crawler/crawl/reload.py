@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
 from crawler.crawl.logs import log
 from crawler.crawl.scoreboard import SETTINGS_BYTES
@@ -37,8 +37,7 @@ MAX_HEARTBEAT = 2.0  # seconds; a longer heartbeat counts as this
 MAX_SHOWN = 200  # characters of a value in a message
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The settings to use from now on, and messages about the edits that were applied and those that were not."""
 
     settings: Settings
@@ -95,7 +94,7 @@ class SettingsWatcher:
         self._wrong = bool(verdict.warning)
         self._named = frozenset(found)
         self.settings = verdict.settings
-        return replace(verdict, applied=verdict.applied or fixed)
+        return verdict._replace(applied=verdict.applied or fixed)
 
 
 def read(data: bytes | None, named: Iterable[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from time import time
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from crawler.fetch.request import read_date
@@ -53,8 +54,7 @@ class Cookie:
         return begins and self.until > time() and (parts.scheme == "https" or not self.secure)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCookie:
+class OwnCookie(NamedTuple):
     """A cookie of the operator's own: for a host, and perhaps for all names below it, at any port."""
 
     domain: str

@@ -7,8 +7,8 @@ by HTTP/2 is written as HTTP/1.1, the only form that WARC readers know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawler.fetch.request import HARMLESS, Request, Response
@@ -19,8 +19,7 @@ _TRUNCATED = {"timeout": "time", "too-big": "length", "cut-short": "disconnect",
 UNSPECIFIED = "unspecified"
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """What was sent and what came back."""
 
     url: str

@@ -239,7 +239,9 @@ def check_headers(request: Request, status: int, headers: Mapping[str, str]) -> 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of a Retry-After header; a date is relative to the response's own Date."""
-    value = headers.get("retry-after", "")
+    value = headers.get("retry-after")
+    if not value:  # a date is read by a module that loads slowly
+        return None
     if value.isascii() and value.isdigit():
         return min(float(value[:12]), MAX_RETRY_AFTER)
     until = read_date(value)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pycares
@@ -54,15 +54,13 @@ _INVALID = NoAddress("not a valid host name")
 _CLOSED = NoAddress("the resolver was closed")
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
+class _Reply(NamedTuple):
     found: Addresses | NoAddress
     seconds: float  # to cache it
     retry: bool = False  # while there is time
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     found: Addresses | NoAddress
     until: float
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawler.fleet.heartbeats import (
     END,
@@ -29,8 +28,7 @@ BUDGET = ".budget-"
 _NAME = re.compile(rf"([\w-]{{1,64}}){re.escape(BUDGET)}(\d{{1,12}})-(\d{{1,15}})-(\d{{1,15}})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """One machine's budget: the pages that it may bring, and those that it has brought."""
 
     machine: str

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawler.errors import StoreError
 from crawler.store.mount import Files
@@ -26,8 +26,7 @@ MAX_LOOKS = 5  # for the counters of workers whose heartbeat was replaced while 
 Check = Callable[[Any], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """The name of a worker's file: `id@n` is busy, `id@n.k` idle after k arrivals, `id@n.end` ended or dead.
 
     `id@n.k.all-m` is idle, and has read all its inboxes since beat m. With `.later` before that it has URLs, but none

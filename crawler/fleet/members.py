@@ -13,7 +13,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawler.errors import StoreError
 from crawler.fleet.heartbeats import (
@@ -39,8 +39,7 @@ START_SECONDS = 60.0  # for the first heartbeat of a machine before it counts as
 Facts = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(NamedTuple):
     """Machines and workers, each as a JSON object."""
 
     machines: list[Facts]

@@ -370,7 +370,7 @@ def pair(given: str, where: str = "--set") -> tuple[str, Any]:
 
 def render(settings: Settings) -> str:
     """Return the text of crawl.yaml: all settings, so that a later version's defaults do not change this crawl."""
-    import yaml
+    from crawler.web import safe_yaml
 
     lines = [
         "# The settings of this crawl, the same for every machine. Running machines reload those marked live within a\n"
@@ -384,20 +384,20 @@ def render(settings: Settings) -> str:
         if isinstance(value, tuple | Mapping):
             plain = dict(value) if isinstance(value, Mapping) else list(value)
             # Not sorted: the first match in `delays` counts.
-            flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20)
+            flow = safe_yaml.dump(plain, default_flow_style=True, sort_keys=False)
             lines.append(f"{item.name}: {flow}")
         else:
-            lines.append(yaml.safe_dump({item.name: value}, allow_unicode=True, width=1 << 20))
+            lines.append(safe_yaml.dump({item.name: value}, allow_unicode=True))
     return "".join(lines)
 
 
 def as_pair(name: str, value: Any) -> str:
     """Return KEY=VALUE as `pair` reads it."""
     if isinstance(value, str | tuple | Mapping):
-        import yaml
+        from crawler.web import safe_yaml
 
         plain = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-        flow = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True)
+        flow = safe_yaml.dump(plain, default_flow_style=True, sort_keys=False, allow_unicode=True)
         return f"{name}={flow.removesuffix(chr(10)).removesuffix('...').strip()}"
     return f"{name}={show_duration(value, 's') if _is_seconds(name, value) else show(value)}"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from random import randrange
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from crawler.errors import Misshapen, NotThere, StoreAway, StoreError, UsageError
 from crawler.settings import settings as config
@@ -34,8 +34,7 @@ FILE_NAME = re.compile(r"([0-9a-f]{24})\.[0-9a-z]{1,8}")
 FOLDERS = ("htmls", "files", "links", "errs", "robots", "cookies", "seeds", "frontier", "shards", "workers")
 
 
-@dataclass(frozen=True, slots=True)
-class Robots:
+class Robots(NamedTuple):
     """A host's robots.txt as it was last read; the body is empty for a host without rules."""
 
     read: float

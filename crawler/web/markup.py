@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import turbohtml
 
@@ -29,8 +29,7 @@ MAX_TITLE = 500
 MAX_ADDRESSES = 100_000  # of JSON that are looked at: many may be the same page
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
+class Wants(NamedTuple):
     """What to read from a page."""
 
     parser: str = "turbohtml"  # or html5lib, the reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from crawler.web import kinds
 from crawler.web.text import masked, printable
@@ -33,8 +33,7 @@ class Place(Protocol):
         """Whether the disk has not lost anything since it was begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """A body that is in a file already, because it is large: decoded, whole, on the disk, without its name yet."""
 
     size: int
@@ -100,8 +99,7 @@ class Failure:
             object.__setattr__(self, "detail", printable(masked(self.detail)[:MAX_DETAIL]))
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What the parser found in a page."""
 
     text: str

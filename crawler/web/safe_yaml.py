@@ -1,4 +1,4 @@
-"""Reads YAML that a person, or somebody who can write into the store, wrote: settings, rules, a file of secrets."""
+"""Reads YAML that a person, or whoever can write into the store, wrote (settings, rules, secrets), and writes YAML."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 MAX_DEPTH = 50  # far more than any file of ours needs; the loader in C overflows the stack at some ten thousand
 MAX_NODES = 1_000_000  # with what aliases repeat
 IN_C = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, and less exact about the place of a mistake
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # three times as fast
 
 
 def load(text: str, loader: Any = yaml.SafeLoader) -> Any:
@@ -22,6 +23,11 @@ def load(text: str, loader: Any = yaml.SafeLoader) -> Any:
         raise ValueError(f"{problem} in line {mark.line + 1}" if mark else str(problem)) from error
     except (AttributeError, LookupError) as error:  # PyYAML has no error of its own for these
         raise ValueError("a value does not fit its tag, as in `!!bool maybe`; omit the tag") from error
+
+
+def dump(value: Any, **how: Any) -> str:
+    """Return a value as YAML, each string on one line."""
+    return str(yaml.dump(value, Dumper=DUMPER, width=1 << 20, **how))
 
 
 class _Collection:

@@ -31,6 +31,7 @@ def coarse(seconds: float = 900.0) -> Iterator[None]:
     """Let workers look around only so often: there are millions of rounds in a week."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "ROUND_INTERVAL", seconds)
+        patch.setattr(upkeep, "IDLE_ROUND_INTERVAL", seconds)
         patch.setattr(upkeep, "TIDY_INTERVAL", 3600.0)
         patch.setattr(simulation, "POLL_INTERVAL", seconds)
         yield

@@ -14,8 +14,6 @@ from copy import deepcopy
 from typing import Any
 from unittest import mock
 
-import yaml
-
 from crawler.crawl import start, whole
 from crawler.crawl.logs import log
 from crawler.crawl.worker import heartbeat, upkeep
@@ -164,7 +162,7 @@ def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-DUMP, LOAD = remembered(yaml.safe_dump), remembered(safe_yaml.load)
+DUMP, LOAD = remembered(safe_yaml.dump), remembered(safe_yaml.load)
 
 
 @contextmanager
@@ -197,13 +195,14 @@ def patched(world: World, system: System, profile: Profile, is_small: bool = Fal
         *((module, "ThreadPoolExecutor", Pool) for module in (start, writer)),
         (jars, "time", clock.time),
         (upkeep, "ROUND_INTERVAL", POLL),
+        (upkeep, "IDLE_ROUND_INTERVAL", POLL),
         (frontier, "MAX_SMALL", 2),  # so that a small crawl merges batches too
         (upkeep, "END_INTERVAL", POLL),
         (upkeep, "TIDY_INTERVAL", TIDY),
         (heartbeat, "POLL_INTERVAL", POLL),
         (Survey, "_run_rarely", survey_rarely),
         (origin, "read_mounts", lambda: []),
-        (yaml, "safe_dump", DUMP),
+        (safe_yaml, "dump", DUMP),
         (safe_yaml, "load", LOAD),
         *(SMALL if is_small else ()),
     ]

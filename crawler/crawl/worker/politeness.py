@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crawler.web import reasons
 from crawler.web.page import Failure, Fetched
@@ -16,8 +16,7 @@ RECOVERY = 0.25  # how much of a doubling one good response takes back
 MILD_STRAIN = 0.5  # what any other temporary failure adds: one page may fail alone, but not many in a row
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """How strained a host is, and when it may be requested next."""
 
     strain: float

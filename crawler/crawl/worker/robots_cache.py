@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from crawler.crawl.worker import politeness
 from crawler.crawl.worker.flush import Flush
@@ -60,8 +60,7 @@ class Down:
         return replace(self.failure, url=url)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """How far the request for a host's robots.txt has come, after redirects."""
 
     url: str  # to be requested next
@@ -160,7 +159,7 @@ class RobotsCache:
                 return wait
         response = await self._requests.get_robots(home if step.sent else step.url, task, host)
         if isinstance(response, Fetched) and response.location is not None:
-            step = replace(step, url=response.url, via=extend(step.via, response.url))
+            step = step._replace(url=response.url, via=extend(step.via, response.url))
             return await self._redirect(task, name, step, response)
         return await self._put(task, name, response)
 
@@ -174,7 +173,7 @@ class RobotsCache:
             self._note(self._steps, host, Step(target, step.via))
         else:
             await self.note_request(host, response.status, self._robots_task(task, target, host, step.via))
-            self._note(self._steps, host, replace(step, via="", sent=self._clock.monotonic()))
+            self._note(self._steps, host, step._replace(via="", sent=self._clock.monotonic()))
         return response
 
     async def note_request(self, host: str, status: int = 302, task: Task | None = None) -> None:
@@ -245,7 +244,7 @@ class RobotsCache:
         """Return the stored robots.txt, to be used for an hour when no newer one can be fetched."""
         old = await self._read_stored(host)
         has_rules = old is not None and old.status < 500 and old.status not in REDIRECTS
-        return replace(old, read=self._clock.time() - MAX_AGE + HOUR) if old and has_rules else None
+        return old._replace(read=self._clock.time() - MAX_AGE + HOUR) if old and has_rules else None
 
     async def reconsider(self, host: str, failure: dict[str, Any]) -> None:
         """Forget the robots.txt, or the lack of one, that caused a failure record whose URL is retried."""

@@ -45,6 +45,7 @@ IDLE_FLUSH_INTERVAL = 0.2  # the same while a worker is idle; also between check
 END_INTERVAL = 0.05  # seconds between polls, and between heartbeats, when the end is near
 QUICK_BEATS, MAX_DOUBLINGS = 20, 10  # heartbeats that come so soon after each other; then the time between them doubles
 ROUND_INTERVAL = 0.02  # seconds
+IDLE_ROUND_INTERVAL = 0.05  # the same while a worker is idle, and only looks for what others send
 POLLED_AT_ONCE = 16  # other inboxes that are read with our first one, in turn
 TIDY_INTERVAL = 5.0  # seconds
 INDEX_INTERVAL = 60.0  # seconds between looks for WARC files that dead workers have left without an index
@@ -150,7 +151,7 @@ class Upkeep:
         await self._pauses.check_space()
         await self._pauses.end_those_over()
         self._in_flight.fill_soon()
-        await asyncio.sleep(ROUND_INTERVAL)
+        await asyncio.sleep(IDLE_ROUND_INTERVAL if self.is_idle() else ROUND_INTERVAL)
 
     async def _keep_shards(self) -> None:
         """Read inboxes, take or release shards, tidy: what a worker that ends leaves to the next owners."""

@@ -158,3 +158,15 @@ def test_all_threads_that_wait_for_a_worker_get_its_exit_code() -> None:
         """)
         == ""
     )
+
+
+def test_what_workers_need_is_loaded_once_and_no_more_than_that() -> None:
+    loaded = set(
+        run("""
+        from crawler.crawl.process import load_workers
+        with fork_server.running(lambda: (load_workers(), print(*sys.modules))):
+            started()[0].shutdown()
+        """).split()
+    )
+    assert loaded >= {"turbohtml", "pycurl", "certifi", "crawler.crawl.forked", "multiprocessing.sharedctypes"}
+    assert not loaded & {"yaml", "filelock", "requests", "urllib3", "bs4", "email", "http.client"}

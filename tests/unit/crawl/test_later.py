@@ -27,6 +27,7 @@ Simulate = Callable[..., SimulatedSetup]
 def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulate]:
     root = small_store(tmp_path, monkeypatch)
     monkeypatch.setattr(upkeep, "ROUND_INTERVAL", 5.0)  # hours pass
+    monkeypatch.setattr(upkeep, "IDLE_ROUND_INTERVAL", 5.0)
     monkeypatch.setattr(simulation, "POLL_INTERVAL", 5.0)
     with making(SimulatedSetup, root) as make:
         yield lambda *get, **given: make(*get, robots=False, **given)

@@ -84,7 +84,7 @@ class Weeks:
         mine.ending.closed = True
         mine.in_flight.stop()
         running.cancel()
-        mine.shards.local_lock._lock.release()
+        mine.shards.local_lock.unlock()
 
     async def run(self, seconds: float, kills: int) -> None:
         self.start()

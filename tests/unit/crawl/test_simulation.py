@@ -147,7 +147,7 @@ class Fleet:
         mine.in_flight.stop()
         running.cancel()
         if self.chance.random() < 0.5:
-            mine.shards.local_lock._lock.release()
+            mine.shards.local_lock.unlock()
 
     def _try(self, me: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call that fails before or after it is done, or while there is no mount."""

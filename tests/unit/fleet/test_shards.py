@@ -323,7 +323,7 @@ def test_a_worker_whose_supervisor_died_too_has_heirs_at_once(world: World, kill
     ann, supervisor = world.worker("ann"), LocalLock("boss")
     go_on_and_die(killed)
     ann.beat()
-    supervisor._lock.release()
+    supervisor.unlock()
     ann.balance()
     assert len(ann.mine) == 8
 
