@@ -95,12 +95,18 @@ OF_DATA = (
         "a worker that is marked dead does not end",
         "5",
         (
-            Change(Shards, "beat", "self._is_marked_dead()", "False"),
+            Change(Shards, "_is_marked_dead", "not any(", "True or not any("),
             Change(Shards, "beat", "self._has_been_away()", "False"),
         ),
         "nfs3",
         100,
         FREEZE,
+    ),
+    Mutant(
+        "a dead worker whose heartbeat is gone is not marked",
+        "5",
+        (Change(Shards, "_leave_mark", "self.files.create(", "return [Heartbeat(id, 0, END)]; self.files.create("),),
+        only=("remove_names", "freeze_before"),
     ),
     Mutant(
         "hosts of a dead worker do not rest",
