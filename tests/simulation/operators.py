@@ -109,6 +109,7 @@ def check_and_repair(fleet: Fleet) -> str:
     settings = store.settings()
     has_frontier = rehydrate.is_whole(store)
     harmless = {*HARMLESS, *(["frontier"] if fleet.is_incomplete() else [])}  # an earlier attempt may have failed
+    harmless |= {"half-batch"} if fleet.checks.power_cuts else set()  # whose records were not written yet
     with alone(store, settings) as (scene, lock):
         check = Check(scene, has_frontier, is_locked=False)
         found: list[Problem] = []
