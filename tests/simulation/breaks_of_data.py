@@ -128,6 +128,17 @@ OF_DATA = (
         ("remove_folder",),
     ),
     Mutant(
+        "a frontier is made again from cached listings",
+        "6",
+        (
+            Change(rehydrate, "_hosts", "store.files.freshen(", "str("),
+            Change(rehydrate, "_records", "store.files.freshen(", "str("),
+        ),
+        "sshfs",
+        40,
+        ("remove_frontier",),
+    ),
+    Mutant(
         "what was inherited is not rewritten",
         "7",
         (
