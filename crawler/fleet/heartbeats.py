@@ -139,6 +139,10 @@ class Watch:
         # From a copy: the heartbeat thread may add a worker meanwhile.
         return [seen.heartbeat for seen in list(self.seen.values()) if self._is_alive(seen)]
 
+    def not_ended(self) -> set[str]:
+        """Return the workers that have not signed off and were not marked dead, as far as we have seen."""
+        return {id for id, seen in list(self.seen.items()) if seen.heartbeat.mark != END}
+
     def dead(self, id: str) -> Heartbeat | None:
         """Return the last heartbeat of a worker that has ended or been silent for too long; None if it has not."""
         seen = self.seen.get(id)

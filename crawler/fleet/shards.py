@@ -26,9 +26,10 @@ from crawler.store.store import shard_name
 from crawler.terminal import many
 
 FREE = "free"
+LOST = "lost"  # the owner of a shard whose name was gone: nobody knows who owned it
 RANDOM = SystemRandom()
 JOIN_SECONDS = 5.0  # for workers that start together with us to show a heartbeat
-MISSING_LOOKS = 5  # after which a shard without a name is made free
+MISSING_FOR = 2  # times `dead_after`: then a shard without a name is for others, and its owner knows that it is dead
 
 
 class Shards:
@@ -61,7 +62,8 @@ class Shards:
         self.orders: set[str] = set()  # names in workers/ that are not heartbeats: orders and announcements
         self._proof: dict[str, str] = {}  # the idle workers and their states that prove the end of the crawl
         self._heard: set[str] = set()  # workers that ended, and whose proof we have looked for
-        self._missing: dict[int, int] = {}
+        self._missing: dict[int, float] = {}  # shard -> for how long we have seen no name of it
+        self._mended = self.born
         self._before_end: dict[str, Heartbeat] | None = None
 
     # ---- the heartbeat
@@ -72,8 +74,7 @@ class Shards:
         old, new = self.heartbeat, Heartbeat(self.me, self.heartbeat.beat + 1, idle)
         self.local_lock.note(counters)
         if not self._renew(old, new, counters):
-            if self._is_marked_dead():
-                self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
+            if self._is_marked_dead(new, self._heartbeats_of(self.me)):
                 return False
             if self._has_been_away():
                 self.files.drop(new.name)  # `past` has our counters
@@ -82,9 +83,10 @@ class Shards:
         self.beaten, self._beaten_at = began, self._clock.time()
         # We have just changed this folder, so the listing is fresh on every mount.
         names = self.files.names("workers")
+        found = heartbeats(names)
         self.orders = {name for name in names if "@" not in name}
-        self.watch.look(heartbeats(names), self._clock.monotonic())
-        return True
+        self.watch.look(found, self._clock.monotonic())
+        return not self._is_marked_dead(new, found)
 
     def _renew(self, old: Heartbeat, new: Heartbeat, counters: dict[str, Any]) -> bool:
         """Write the new heartbeat, then remove the old one; False if that was gone.
@@ -99,9 +101,12 @@ class Shards:
             return True
         return not old.beat or self.files.drop(old.name)
 
-    def _is_marked_dead(self) -> bool:
-        """Tell whether our old heartbeat was marked, not removed by a call of ours whose reply was lost."""
-        return any(heartbeat.mark == END for heartbeat in self._heartbeats_of(self.me))
+    def _is_marked_dead(self, new: Heartbeat, found: list[Heartbeat]) -> bool:
+        """Tell whether others have declared us dead, by the heartbeats found; if so, the `new` one says it, too."""
+        if not any(heartbeat.id == self.me and heartbeat.mark == END for heartbeat in found):
+            return False
+        self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
+        return True
 
     def _has_been_away(self) -> bool:
         """Tell whether we showed no heartbeat for so long that ours, marked dead, may have been merged (see `past`).
@@ -147,7 +152,7 @@ class Shards:
         self.files.freshen("shards")
         owners = read_owners(self.files, self.count)
         self._mark_the_dead(owners)
-        self._mend(owners)
+        self._mend(owners, mine)
         lost = [shard for shard in mine if owners.get(shard, {self.me}).isdisjoint({self.me})]
         # Claimed before, but the mount failed before we read it: its last owner is not known any more.
         gained = {shard: True for shard, names in owners.items() if self.me in names and shard not in mine}
@@ -205,13 +210,13 @@ class Shards:
         self.files.claim(f"shards/{number}@{self.me}", f"shards/{number}@{FREE}")
 
     def _mark_the_dead(self, owners: dict[int, set[str]]) -> None:
-        """Mark dead workers before shares are counted."""
-        for id in sorted(self._alive().union(*owners.values())):
+        """Mark dead workers before shares are counted, also one whose names in shards/ are gone."""
+        for id in sorted(self.watch.not_ended().union(*owners.values())):
             self._is_dead(id)
 
     def _is_dead(self, id: str) -> bool:
-        if id in (self.me, FREE):
-            return False
+        if id in (self.me, FREE, LOST):
+            return id == LOST
         self.watch.expect(id, self._clock.monotonic())
         if self.watch.is_marked_dead(id):
             return True
@@ -228,11 +233,12 @@ class Shards:
 
         False if it has beaten since its `last` heartbeat: whoever renames or removes that first, it or we, decides.
         """
-        found = self._heartbeats_of(id)
+        found = self._heartbeats_of(id) or self._leave_mark(id)
+        if any(heartbeat.mark != END and heartbeat.beat > last for heartbeat in found):
+            return False
         if not any(heartbeat.mark == END for heartbeat in found):
-            has_beaten = any(heartbeat.beat > last for heartbeat in found)
-            marked = [] if has_beaten else [end for end in map(self._mark, found) if end]
-            if found and not marked:
+            marked = [end for end in map(self._mark, found) if end]
+            if not marked:
                 return False
             for end in marked:
                 if note:
@@ -240,18 +246,34 @@ class Shards:
         self.watch.mark_dead(id)
         return True
 
+    def _leave_mark(self, id: str) -> list[Heartbeat]:
+        """Mark a worker whose heartbeat somebody has removed, so that it knows, too; return what there is of it then.
+
+        If it shows a new heartbeat just now, it finds the mark with the next one.
+        """
+        self.files.create(Heartbeat(id, 0, END).name)
+        self.files.freshen("workers")
+        return self._heartbeats_of(id)
+
     def _mark(self, heartbeat: Heartbeat) -> str | None:
         """Mark a heartbeat as ended and return its new name; None if it is gone."""
         end = Heartbeat(heartbeat.id, heartbeat.beat, END).name
         return end if self.files.claim(heartbeat.name, end) else None
 
-    def _mend(self, owners: dict[int, set[str]]) -> None:
-        """Restore a shard whose name is gone (removed by hand), and remove second names."""
+    def _mend(self, owners: dict[int, set[str]], mine: set[int]) -> None:
+        """Restore names of shards that are gone (removed by hand), and remove second ones.
+
+        The owner puts its own back. Who is silent cannot: others wait until it is declared dead, and knows.
+        """
+        now = self._clock.monotonic()
+        passed, self._mended = min(now - self._mended, self.watch.longest_gap), now
         for shard in range(self.count):
             names = owners.get(shard, set())
-            self._missing[shard] = 0 if names else self._missing.get(shard, 0) + 1
-            if self._missing[shard] > MISSING_LOOKS:
-                self.files.create(f"shards/{shard_name(shard)}@{FREE}")
+            self._missing[shard] = 0.0 if names else self._missing.get(shard, 0.0) + passed
+            if shard in mine and self._missing[shard] > passed and self.is_sure():
+                self.files.create(f"shards/{shard_name(shard)}@{self.me}")
+            elif self._missing[shard] > MISSING_FOR * self.dead_after:
+                self.files.create(f"shards/{shard_name(shard)}@{LOST}")
             if len(names) > 1:
                 self._choose(shard, names)
 

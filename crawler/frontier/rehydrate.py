@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import groupby, takewhile
+from typing import Any
 
 from crawler.errors import Misshapen, StoreError
 from crawler.frontier.batches import LOSS, Outbox, in_parts
@@ -90,7 +91,7 @@ def _hand_over_all(store: StoreWriter, settings: Settings, seeds: Seeds, show: S
     found = FoundLinks()
     for file, names in store.seeds():
         found.add(seed_tasks(file, names, settings))
-    hosts = store.hosts()
+    hosts = _hosts(store)
     show(f"rehydrating from the records of {many(len(hosts), 'host')}")
     for host in bar(hosts, "hosts", len(hosts)):
         found.add(_links(store, host, settings, seeds))
@@ -115,7 +116,7 @@ def schedule_all(
         return
     schedule = _begin_schedule(store, settings)
     if settings.recrawl is not None:
-        hosts = store.hosts()
+        hosts = _hosts(store)
         if hosts:
             show(f"scheduling the next visits of the pages of {many(len(hosts), 'host')}")
         _hand_over_revisits(store, settings, hosts, is_new=True, is_stopped=is_stopped)
@@ -162,7 +163,7 @@ def _hand_over_revisits(
         return
     outbox = Outbox(store.files, settings)
     now, wall = SYSTEM.monotonic(), SYSTEM.time()
-    records = takewhile(lambda _: not is_stopped(), (record for host in hosts for record in store.records(host)))
+    records = takewhile(lambda _: not is_stopped(), (record for host in hosts for record in _records(store, host)))
     tasks = filter(None, (rules.task(record, now, wall, is_new) for record in bar(records, "pages")))
     for part in in_parts(tasks, LINKS_AT_ONCE):
         outbox.send(part)
@@ -177,12 +178,25 @@ def _find_seeds(store: StoreWriter, seeds: Seeds) -> None:
     seeds.refresh()
 
 
+def _hosts(store: Store) -> list[str]:
+    """Return the hosts with records, also one whose first another machine has just written."""
+    store.files.freshen("links")
+    return store.hosts()
+
+
+def _records(store: Store, host: str) -> Iterator[dict[str, Any]]:
+    """Yield a host's records, also those that another machine has just written: a cached listing may lack them."""
+    with suppress(Misshapen):
+        store.files.freshen(f"links/{host}")
+    yield from store.records(host)
+
+
 def _links(store: Store, host: str, settings: Settings, seeds: Seeds) -> Iterator[Task]:
     """Yield the links in a host's records, and the sitemaps in its robots.txt."""
     from crawler.web.robots import Rules  # here, because few runs rehydrate
 
     nearest: list[int] = []
-    for record in store.records(host):
+    for record in _records(store, host):
         nearest = [min([depth_of(record), *nearest])]
         yield from seeds.follow(record)
     robots = store.robots(host) if settings.robots and urls.is_host(host) else None

@@ -171,6 +171,18 @@ class TaskRows:
         self.left[home] += 1
         self.arrivals += 1
 
+    def put_off(self, task: Task) -> None:
+        """Let a URL whose visit has failed wait as long as its retry says, which is added with the next flush.
+
+        The retry of an owner before us may be added sooner, and is due sooner.
+        """
+        key = key_of(task)
+        state = WAITING if key in self._taken else LATER
+        later = "UPDATE task SET state = ?, due = ? WHERE key = ? AND state IN (?, ?) AND due < ?"
+        if self._db.execute(later, (state, task.due, key, WAITING, LATER, task.due)).rowcount and state == LATER:
+            self._note_due(state, task.due)
+            self._reread(task.host)
+
     def _rank(self, task: Task) -> int:
         """Return what sorts the URLs of a host: nearest and oldest first, or (dfs) deepest and newest first.
 

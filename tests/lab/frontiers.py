@@ -16,6 +16,21 @@ from crawler.store.writer import StoreWriter
 from lab.loops import Blocking, inline
 
 
+class Stale(Files):
+    """A client that believes an old listing until it changes something in that folder, as sshfs does for 20 s."""
+
+    def __init__(self, root: Path, me: str) -> None:
+        super().__init__(root, me, durable=False)
+        self.listed: dict[str, list[str]] = {}
+
+    def names(self, folder: str) -> list[str]:
+        return self.listed.setdefault(folder, super().names(folder))
+
+    def freshen(self, folder: str) -> bool:
+        self.listed.pop(folder, None)
+        return super().freshen(folder)
+
+
 def make_root(folder: Path, shards: int = 2) -> None:
     StoreWriter(folder, Files(folder, "maker", durable=False)).make(Settings(shards=shards))
 

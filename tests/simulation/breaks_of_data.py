@@ -95,12 +95,18 @@ OF_DATA = (
         "a worker that is marked dead does not end",
         "5",
         (
-            Change(Shards, "beat", "self._is_marked_dead()", "False"),
+            Change(Shards, "_is_marked_dead", "not any(", "True or not any("),
             Change(Shards, "beat", "self._has_been_away()", "False"),
         ),
         "nfs3",
         100,
         FREEZE,
+    ),
+    Mutant(
+        "a dead worker whose heartbeat is gone is not marked",
+        "5",
+        (Change(Shards, "_leave_mark", "self.files.create(", "return [Heartbeat(id, 0, END)]; self.files.create("),),
+        only=("remove_names", "freeze_before"),
     ),
     Mutant(
         "hosts of a dead worker do not rest",
@@ -120,6 +126,17 @@ OF_DATA = (
         None,
         40,
         ("remove_folder",),
+    ),
+    Mutant(
+        "a frontier is made again from cached listings",
+        "6",
+        (
+            Change(rehydrate, "_hosts", "store.files.freshen(", "str("),
+            Change(rehydrate, "_records", "store.files.freshen(", "str("),
+        ),
+        "sshfs",
+        40,
+        ("remove_frontier",),
     ),
     Mutant(
         "what was inherited is not rewritten",

@@ -38,7 +38,6 @@ class Manners:
         self._world, self._disk, self._tree, self._delay, self._shard_of = world, disk, tree, delay, shard_of
         self._per_address = per_address
         self.owned_since: dict[str, float] = {}  # shard -> when its owner took it
-        self.unsettled_until = 0.0  # somebody has removed names that say who owns what
         self._last: dict[str, tuple[float, bool]] = {}  # host -> when it was requested, and whether by its owner
         self._open: dict[str, Process] = {}  # host -> who waits for its response
         self._rests: dict[str, Rest] = {}  # by host
@@ -82,10 +81,11 @@ class Manners:
         host, now = urls.host(url), self._world.now
         self._world.note(f"request {url}")
         self._check_orders(process, url)
-        owns = self._disk.find(f"shards/{self._shard_of(host)}@{process.name}") is not None
+        owners = self._owners(self._shard_of(host))
+        owns = process.name in owners
         if self._has_ended(process.name):
             self.fail(f"{url} was requested by {process.name}, whose last heartbeat says that it has ended or is dead")
-        if not owns and now > self.unsettled_until:
+        if owners and not owns:
             self.fail(f"{url} was requested by {process.name}, which does not own it")
         before, owned = self._last.get(host, (-1e9, False))
         is_page = url in self._tree.links
@@ -99,6 +99,12 @@ class Manners:
         self._check_address(process, address)
         self._last[host] = now, owns
         self._open[host] = process
+
+    def _owners(self, shard: str) -> set[str]:
+        """Who owns a shard by its names; nobody if somebody has removed them."""
+        folder = self._disk.find("shards")
+        names = folder.entries if folder else ()
+        return {name.partition("@")[2] for name in names if name.startswith(f"{shard}@")}
 
     def _has_ended(self, worker: str) -> bool:
         """Whether a worker has signed off, or others have marked it dead because it was silent."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from simulation.trouble import Trouble
 
 STARTED = 3.0  # seconds after which a run has certainly announced itself
-SETTLED = 40.0  # seconds after which every shard has one owner again who knows it, also one that was frozen
 HARMLESS = ("temporary", "control", "shard")  # problems that kills may leave in a store
 
 
@@ -109,7 +108,8 @@ def check_and_repair(fleet: Fleet) -> str:
     store = fleet.open()
     settings = store.settings()
     has_frontier = rehydrate.is_whole(store)
-    harmless = {*HARMLESS, "frontier"} if fleet.is_incomplete() else {*HARMLESS}  # an earlier attempt may have failed
+    harmless = {*HARMLESS, *(["frontier"] if fleet.is_incomplete() else [])}  # an earlier attempt may have failed
+    harmless |= {"half-batch"} if fleet.checks.power_cuts else set()  # whose records were not written yet
     with alone(store, settings) as (scene, lock):
         check = Check(scene, has_frontier, is_locked=False)
         found: list[Problem] = []
@@ -157,7 +157,6 @@ def remove_names(fleet: Fleet, trouble: Trouble) -> None:
     fleet.checks.disturbed += 1
     folder = fleet.disk.find("shards" if trouble.seconds < 5 else "workers")
     names = sorted(folder.entries) if folder else []
-    fleet.checks.manners.unsettled_until = fleet.world.now + SETTLED
     for name in names[int(trouble.dice * len(names)) :]:
         fleet.world.effects["removed names"] += 1
         fleet.disk.set((folder, name, None))  # type: ignore[arg-type]

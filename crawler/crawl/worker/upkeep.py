@@ -444,6 +444,8 @@ class Upkeep:
         last, _ = self.report(afresh=True)
         mine = self._frontier.owned | self._releasing
         free = mine - self._resting()
+        with suppress(StoreError):  # if this sync fails, that of the release writes anew what it may have lost
+            await self._flush.sync_records()
         try:
             await self._release(mine)
         except StoreError:  # no space, say: the next owners hand on what is not for them

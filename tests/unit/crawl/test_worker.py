@@ -30,7 +30,7 @@ from crawler.frontier.table import Table
 from crawler.frontier.task import Task, revisit_task
 from crawler.store import sync as syncs
 from crawler.store.mount import Draft, Files
-from crawler.store.store import Robots
+from crawler.store.store import Robots, path_of
 from crawler.web import markup, urls
 from crawler.web.page import Failure, Fetched
 
@@ -499,6 +499,33 @@ def test_who_ends_leaves_a_dead_workers_shards_to_an_heir_who_lets_their_hosts_r
     heir.upkeep._poll()
     assert owners(root) == {"heir"}
     assert (heir.frontier.taken_over(Task(A)) > 0) == (delay > 0)
+
+
+def test_what_the_last_sync_of_a_worker_may_have_lost_is_written_anew(
+    root: Path, setup: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = setup()
+    mine.upkeep._poll()
+    mine.worker.flush.put_page(Task(A), {"links": [], "bytes": 1, "depth": 0}, b"x")
+    mine.upkeep.flush()
+    sync, put, put_again = Files.sync, Files.put, list[str]()
+
+    def fail_once(self: Files, folders: Any, run: Any = map) -> None:
+        if not any(folder.startswith("links/") for folder in folders):
+            return sync(self, folders, run)
+        monkeypatch.setattr(Files, "sync", sync)
+        self.failed_syncs += 1  # as `Files.sync` counts it
+        raise StoreAway("gone")
+
+    def note(self: Files, name: str, *rest: Any, **more: Any) -> Any:
+        put_again.append(name)
+        return put(self, name, *rest, **more)
+
+    monkeypatch.setattr(Files, "sync", fail_once)
+    monkeypatch.setattr(Files, "put", note)
+    mine.upkeep.leave()
+    assert path_of("links", A) in put_again
+    assert owners(root) == {"free"}
 
 
 @pytest.mark.parametrize(("delay", "owner"), [(60.0, "worker"), (0.0, "free")])

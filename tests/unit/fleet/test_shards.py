@@ -248,6 +248,43 @@ def test_a_worker_whose_files_somebody_removed_keeps_its_shards_only_while_it_be
     assert len(ann.mine) == 8
 
 
+def test_a_zombie_notices_that_it_was_buried_when_somebody_has_removed_its_files(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    for path in (world.root / "workers").glob("bob@*"):
+        path.unlink()
+    world.rounds(ann, count=20)
+    assert len(ann.mine) == 8
+    assert bob.beat() is False
+    world.rounds(ann)
+    assert [heartbeat.id for heartbeat in ann.shards.watch.alive()] == ["ann"]
+
+
+def test_a_worker_that_beats_while_it_is_being_buried_without_its_files_has_no_heir_before_it_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    for path in (world.root / "workers").glob("bob@*"):
+        path.unlink()
+    create = Files.create
+    heard: list[bool] = []
+
+    def beat_first(self: Files, name: str) -> bool:
+        if name.startswith("workers/bob@"):
+            heard.append(bob.beat())
+        return create(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "create", beat_first)
+        while not heard:
+            world.rounds(ann)
+    assert heard == [True] and len(ann.mine) == 4
+    assert bob.beat() is False
+    world.rounds(ann)
+    assert len(ann.mine) == 8
+
+
 KILLED = """
 import sys, time
 from pathlib import Path
@@ -409,6 +446,32 @@ def test_a_shard_whose_name_is_missing_is_put_back_and_taken(world: World) -> No
     world.rounds(ann, count=10)
     assert world.owners() == dict.fromkeys(range(8), "ann")
     assert len(ann.mine) == 8
+
+
+def test_a_shard_whose_name_is_missing_stays_with_its_owner(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    owners = world.owners()
+    for path in (world.root / "shards").iterdir():
+        path.unlink()
+    world.rounds(ann, count=12)  # the other one is suspended
+    assert not {shard for shard, owner in world.owners().items() if owner != owners[shard]}
+    world.rounds(bob)
+    assert bob.was_there
+    world.rounds(ann, bob, count=3)
+    assert world.owners() == owners
+
+
+def test_a_shard_whose_name_is_missing_is_taken_once_its_owner_knows_that_it_is_dead(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    for path in (world.root / "shards").glob("*@bob"):
+        path.unlink()
+    while len(ann.mine) == 4:
+        world.rounds(ann)
+    assert bob.beat() is False
+    world.rounds(ann, count=10)
+    assert world.owners() == dict.fromkeys(range(8), "ann")
 
 
 @pytest.mark.parametrize("second", ["free", "bob"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from lab.frontiers import frontier_with
+from lab.frontiers import Stale, frontier_with
 from lab.loops import Blocking, inline
 from lab.world import InSmallLots
 
@@ -368,21 +368,6 @@ def test_what_only_passes_through_is_news_too(root: Path) -> None:
     assert first.table.arrivals - before == len(PAGES) > misrouted > 0, (
         "else all could seem idle while it hands them on"
     )
-
-
-class Stale(Files):
-    """A client that believes an old listing until it changes something in that folder, as sshfs does for 20 s."""
-
-    def __init__(self, root: Path, me: str) -> None:
-        super().__init__(root, me, durable=False)
-        self.listed: dict[str, list[str]] = {}
-
-    def names(self, folder: str) -> list[str]:
-        return self.listed.setdefault(folder, super().names(folder))
-
-    def freshen(self, folder: str) -> bool:
-        self.listed.pop(folder, None)
-        return super().freshen(folder)
 
 
 def test_who_reads_a_new_batch_knows_the_seeds_that_came_before_it(root: Path) -> None:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lab.frontiers import add, frontier_with
+from lab.frontiers import Stale, add, frontier_with
 
 from crawler.commands import main
 from crawler.crawl.start import begin
@@ -129,6 +129,21 @@ def test_every_link_that_is_not_done_waits_again_at_its_smallest_depth(tmp_path:
     assert rehydrate(store, settings, quiet) == len(ALL)
     assert waiting(store, settings) == ALL
     assert not is_needed(store)
+
+
+@pytest.mark.parametrize("what", ["host", "page"])
+def test_what_another_machine_has_recorded_a_moment_ago_counts(tmp_path: Path, what: str) -> None:
+    settings = settings_of()
+    store = draw(tmp_path / "store", settings)
+    mine = StoreWriter(store.root, Stale(store.root, "mine"))
+    url, link = ("https://new.example/" if what == "host" else f"{SITE}/new"), f"{SITE}/waits-4"
+    known = [mine.keys("links", host) for host in mine.hosts()]
+    page, reading = Fetched(url, 200, {"content-type": "text/html"}, b"body"), Reading("body", "utf-8", "", (link,))
+    store.put_record(url, to_json(build_record(page, reading, 1, [link], 0.0)))
+    shutil.rmtree(store.root / "frontier")
+    assert [mine.keys("links", host) for host in mine.hosts()] == known, "the mount shows old listings"
+    rehydrate(mine, settings, quiet)
+    assert waiting(store, settings)[link] == 2
 
 
 @pytest.mark.parametrize(

@@ -715,6 +715,25 @@ def test_of_two_retries_that_are_the_same_attempt_the_later_one_counts(depth: in
     assert take(table, 5.0)[0] == Task(home(0), 2, attempt=1)
 
 
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_visit_that_failed_is_not_repeated_for_the_retry_of_an_owner_before_us(fails: str) -> None:
+    table = Table()
+    table.add(at(0, [Task(home(0), 2)]), 1)
+    _, host = take(table, 0.0)
+    theirs, ours = Task(home(0), 2, attempt=1, due=1.0), Task(home(0), 2, attempt=1, due=5.0)
+    if fails == "before":
+        table.put_off(ours)  # and it is in no batch before the next flush
+    table.add(at(0, [theirs]), 2)
+    if fails == "after":
+        table.put_off(ours)
+    table.rest(host, 1.0)
+    assert table.take(4.9, True) is None
+    table.add(at(0, [ours]), 3)
+    assert table.take(4.9, True) is None
+    assert take(table, 5.0)[0] == Task(home(0), 2, attempt=1)
+    assert table.waiting == 1 and [table.left[batch] for batch in (1, 2, 3)] == [0, 0, 1]
+
+
 def test_what_is_put_back_is_given_out_as_it_is_known_by_then() -> None:
     table = Table()
     table.add(at(0, [Task(home(0), 5)]), 1)
