@@ -28,7 +28,7 @@ LOSS = "frontier/.emptied-"  # while there is a name that begins so, the frontie
 MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
 RANDOM = SystemRandom()
 LISTINGS = 3  # of a folder whose batches change while they are read
-RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
+RETRY_LINE = re.compile(rb"\n\d+\t0*[1-9].*(?=\n)")  # begins with the end of the line before: found 20 times as fast
 TASK_LINE = re.compile(
     r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)"  # depth, attempt, due, URL
     r"(?:\t([0-9a-f,]*)\t(10|2\d|30|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
@@ -223,6 +223,12 @@ def lines_of(name: str) -> int:
     return int(lines) if lines.isdecimal() else 0
 
 
+def number_of(name: str) -> int:
+    """Return which batch of its writer it is, from its name: the newest has the highest."""
+    number = name.rpartition(".")[0].rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 def is_cut(name: str, data: bytes) -> bool:
     """Tell whether a batch has fewer lines than its name says."""
     return data.count(b"\n") < lines_of(name)
@@ -282,7 +288,7 @@ def _name(line: re.Match[str]) -> str:
 
 def retries_of(data: bytes, clock: Clock = SYSTEM) -> Iterator[Task]:
     """Yield the tasks of a batch that were attempted before."""
-    return from_lines(b"".join(RETRY_LINE.findall(data)), clock)
+    return from_lines(b"".join(RETRY_LINE.findall(b"\n" + data)), clock)
 
 
 def _via(field: str) -> str:

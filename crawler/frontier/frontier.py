@@ -13,8 +13,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import islice
 
-from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
+from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, number_of, retries_of
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.recrawl import Recrawl
@@ -25,9 +26,12 @@ from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
 from crawler.store.mount import Io
 
-MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
+SMALL_BATCH = MAX_LINES // 8  # URLs that are not done: a batch with fewer may be merged with others
+MAX_SMALL = 48  # small batches in a shard before the smallest of them are merged
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
+FIRST_AT_ONCE = 25  # the same of a long backlog: then a hundredth of what was read, so that pages come from the start
 LONGEST_STEP = 1.0  # seconds of rewriting batches, one shard after the other, before the worker does other things
+LONGEST_READING = 0.25  # seconds of reading batches before the worker does other things
 LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
@@ -62,6 +66,7 @@ class Frontier:
         self.is_sure, self._before_reading = is_sure, before_reading
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
+        self._lines_read = 0  # of new batches, since there were none
         self._queue: list[Task] = []
         self._misrouted: list[tuple[Task, int]] = []  # tasks in our folders that are not for us, and their batch
         # Shards taken over from a dead worker, batches not rewritten yet, and our last batch before we had each: the
@@ -227,10 +232,14 @@ class Frontier:
         listed = await self._io(self._batch_files.all_names, list(shards), fresh)
         found = {(shard, name) for shard, names in listed for name in names - self._batches[shard].keys()}
         new = sorted(found.difference(self._unread), reverse=True)
+        if not self._unread:
+            self._lines_read = 0
         if new and self._before_reading:
             await self._before_reading()
         if sum(lines_of(name) for _, name in new) > MAX_LINES:
             await self._read_retries(new)
+            # The newest one first: of the oldest most is done already, and the first page would wait for the others.
+            new.append(new.pop(new.index(max(new, key=lambda batch: number_of(batch[1])))))
         self._unread = new + self._unread
         await self.read_on()
 
@@ -246,9 +255,9 @@ class Frontier:
                 await asyncio.sleep(0)
 
     async def read_on(self) -> None:
-        """Read some of the new batches, about MAX_LINES: the worker has other things to do too."""
-        lines = 0
-        while self._unread and lines < MAX_LINES:
+        """Read some of the new batches, about MAX_LINES or for a moment: the worker has other things to do too."""
+        lines, until = 0, self._clock.monotonic() + LONGEST_READING
+        while self._unread and lines < MAX_LINES and self._clock.monotonic() < until:
             shard, name = self._unread[-1]
             data = await self._io(self._batch_files.get, shard, name)
             if data is not None:
@@ -270,10 +279,17 @@ class Frontier:
         self.batches_read += 1
         number = self._batches[home][name] = self._new_number()
         # Some at a time, so that visits go on meanwhile.
-        for part in in_parts(tasks, ADDED_AT_ONCE):
+        rest = iter(tasks)
+        while part := list(islice(rest, self._added_at_once())):
             self.table.add(self._ours(part, number), number, self._clock.monotonic())
-            if len(part) == ADDED_AT_ONCE:
-                await asyncio.sleep(0)
+            self._lines_read += len(part)
+            await asyncio.sleep(0)
+
+    def _added_at_once(self) -> int:
+        """Return how many URLs are added before visits go on."""
+        if not self._unread:
+            return ADDED_AT_ONCE
+        return min(max(FIRST_AT_ONCE, self._lines_read // 100), ADDED_AT_ONCE)
 
     def _ours(self, tasks: list[Task], number: int) -> list[tuple[int, Task]]:
         """Return the wanted tasks of a batch that are for us, with their shards, and put those of others aside."""
@@ -307,7 +323,7 @@ class Frontier:
             return False
         await self._rewrite_removed(shard)
         left = self.table.left
-        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES // 2), key=left.__getitem__)
+        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < SMALL_BATCH), key=left.__getitem__)
         if len(small) > MAX_SMALL:
             await self._merge(shard, small[: len(small) // 2 + 1])  # two at least: one alone would only be renamed
         for name in await self._drop_finished(shard):

@@ -150,7 +150,7 @@ class Upkeep:
         await self._pauses.check_space()
         await self._pauses.end_those_over()
         self._in_flight.fill_soon()
-        await asyncio.sleep(ROUND_INTERVAL)
+        await asyncio.sleep(0 if self._frontier.unread else ROUND_INTERVAL)
 
     async def _keep_shards(self) -> None:
         """Read inboxes, take or release shards, tidy: what a worker that ends leaves to the next owners."""
@@ -158,6 +158,7 @@ class Upkeep:
         if now - self._polled > self._poll_interval():
             await self._poll()
             self._polled = self._clock.monotonic()
+            self._in_flight.fill_soon()
         await self._poll_neighbours(now)
         await self._frontier.read_on()
         if now >= self._next_tidy:
