@@ -24,6 +24,7 @@ from crawler.store.store import shard_name
 from crawler.web import urls
 from crawler.web.page import PRIORITY
 
+GIVEN_BATCH = "given-"  # begins the name of a batch that no worker has written
 LOSS = "frontier/.emptied-"  # while there is a name that begins so, the frontier may lack something
 MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
 RANDOM = SystemRandom()
@@ -47,12 +48,13 @@ class BatchFiles:
         clock: Clock = SYSTEM,
         random: Random = RANDOM,
         warn: Callable[[str], None] = lambda _: None,
+        begin: str = "",
     ) -> None:
-        """`warn` tells the operator that somebody has removed batches."""
+        """`warn` tells the operator that somebody has removed batches; the names of ours `begin` so."""
         self.files = files
         self._run, self._clock, self._warn = run, clock, warn
         self._prefix = (
-            f"{files.me}-{random.randrange(1 << 16):04x}-"  # a machine has more than one writer under its name
+            f"{begin}{files.me}-{random.randrange(1 << 16):04x}-"  # a machine has more than one writer under its name
         )
         self._count = 0
         self._in_doubt: list[tuple[int, str]] = []  # batches that may not be on the disk: their tasks are written again
@@ -186,7 +188,7 @@ class Outbox:
     def __init__(
         self, files: Files, settings: Settings, inboxes: Mapping[int, int] | None = None, run: Run = map
     ) -> None:
-        self._batch_files = BatchFiles(files, run)
+        self._batch_files = BatchFiles(files, run, begin=GIVEN_BATCH)
         self._shard_of = partial(
             shard_of, shards=settings.shards, spread=settings.spread, regions=settings.region_rules
         )

@@ -244,10 +244,13 @@ class Upkeep:
         gained, unwanted = await self._io(self._shards.balance, self._frontier.owned | self._releasing)
         if gained:
             await self._acquire(gained)
+            await self._io(self._shards.find_inboxes)  # others that start with us have claimed theirs meanwhile
         new = set(unwanted) - self._releasing
         self._frontier.hold(new)
         self._releasing |= new
         self._frontier.inboxes = self._shards.inboxes
+        if gained and self._frontier.queued:  # seeds for others, who wait for them
+            await self.flush()
         self._warn_of_idle_workers()
         if gained or new:
             log.info("shards: %d, +%d -%d", len(self._frontier.owned), len(gained), len(new))

@@ -477,7 +477,7 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
 def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 24)
     mine = owner_of(root)
     for number in range(4):
         add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
@@ -485,7 +485,7 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     tidy(mine, mine.shard_of(Task(A)), most=1)
     assert set(root.glob("frontier/*/*-*")) == names
     for number in range(4):
-        mine.table.mark_done([Task(f"{A}{number}/{page}") for page in range(2)], kept=True)
+        mine.table.mark_done([Task(f"{A}{number}/{page}") for page in range(3)], kept=True)
     tidy(mine, mine.shard_of(Task(A)), most=1)
     now = set(root.glob("frontier/*/*-*"))
     assert (len(now - names), len(names - now)) == (1, 3), "now they are small, and three of them become one"
