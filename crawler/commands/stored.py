@@ -50,11 +50,13 @@ def count_stored(
     if len(counted) < len(hosts):
         return None
     pages, records, failures = (sum(found[column] for found in counted) for column in range(3))
-    size = None if pages == known else 0
-    for host in hosts if size is not None else ():
-        if clock() > until:
-            return None
-        size = (size or 0) + store.page_sizes(host)[1]
+    size = None
+    if pages != known:
+        size = 0
+        for host in hosts:
+            if clock() > until:
+                return None
+            size += store.page_sizes(host)[1]
     if failures == reasons.total():
         return Stored(pages, size, records - pages, reasons)
     read: Counter[str] = Counter()
