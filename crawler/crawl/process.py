@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # return the memory of each page to the kernel and fetch it again for the next.
 MALLOC = {-8: 2, -1: 64 << 20, -3: 8 << 20}  # M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 WORKER_MODULES = ("crawler.crawl.worker.worker", "crawler.fetch.fetcher", "crawler.fetch.with_curl", "filelock")
-GC_THRESHOLDS = 20_000, 4, 50  # objects that live as long as a visit are many, and few of them are in cycles
+GC_THRESHOLDS = 20_000, 20, 50  # objects that live as long as a visit are many, and few of them are in cycles
 
 _scoreboard: Scoreboard | None = None
 Result = TypeVar("Result")
