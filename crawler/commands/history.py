@@ -101,9 +101,9 @@ class Outlook:
             self._next_count = time.monotonic() + SELDOM
         return self._waiting
 
-    def _count_stored(self, known: Counter[str]) -> Stored | None:
+    def _count_stored(self, known: int, reasons: Counter[str]) -> Stored | None:
         if time.monotonic() >= self._next_stored:
-            self._stored = count_stored(self.store, known)
+            self._stored = count_stored(self.store, known, reasons)
             self._next_stored = time.monotonic() + SELDOM
         return self._stored
 

@@ -10,6 +10,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from random import SystemRandom
 from typing import Any
 
@@ -69,14 +70,14 @@ def status(store: Store, again: bool = True) -> dict[str, Any]:
     def backlog(of: Collection[int] | None) -> Backlog:
         return count_backlog(store, settings.shards, time.monotonic(), of)
 
-    return tell(store, members, backlog, lambda known: count_stored(store, known), settings, wrong)
+    return tell(store, members, backlog, partial(count_stored, store), settings, wrong)
 
 
 def tell(
     store: Store,
     members: Members,
     backlog: Callable[[Collection[int] | None], Backlog],
-    stored: Callable[[Counter[str]], Stored | None],
+    stored: Callable[[int, Counter[str]], Stored | None],
     settings: Settings,
     wrong: str = "",
 ) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def tell(
     """
     counters, alive, of_the_living = members.counters, members.alive, members.counters_alive
     sums = totals(counters)
-    counted = None if alive else stored(+sums["reasons"])
+    counted = None if alive else stored(sums["pages"], +sums["reasons"])
     if counted:
         sums |= _as_stored(sums, counted)
     reasons = dict((+sums["reasons"]).most_common())
@@ -119,10 +120,9 @@ def tell(
 def _as_stored(sums: Facts, counted: Stored) -> Facts:
     """Return the sums that the folders correct; bytes are as they were fetched, unless nobody has counted the pages."""
     sitemaps = min(sums["sitemaps"], counted.others)
-    fetched = sums["bytes"] if sums["pages"] == counted.pages else counted.bytes
     return {
         "pages": counted.pages,
-        "bytes": fetched,
+        "bytes": sums["bytes"] if counted.bytes is None else counted.bytes,
         "sitemaps": sitemaps,
         "redirects": counted.others - sitemaps,
         "reasons": counted.reasons,

@@ -36,6 +36,7 @@ from crawler.web.text import masked
 HARMLESS = {*FOLDERS, HISTORY, "crawl.yaml", "lost+found", old_corpus.OLD}
 MAX_LOOKUPS = 1000  # more added URLs than this are not looked up one by one
 WRITERS = 16  # batches that are written concurrently
+FEW_SEEDS = 2000  # in a file: one batch of them is faster than a folder for the shard of each
 
 
 def begin(
@@ -251,9 +252,12 @@ def _store_seeds(store: StoreWriter, seeds: Sequence[Task], priority: int | None
 
 def _hand_over(store: StoreWriter, settings: Settings) -> None:
     """Hand over the marked seeds, to many shards concurrently, because each write to a mount has latency."""
+    owners = inboxes(read_owners(store.files, settings.shards))
+    # Nobody is at work: whoever comes first hands on what is not for it. A region's shards may stay without an owner.
+    one_for_all = {} if owners or settings.regions else dict.fromkeys(range(settings.shards), 0)
     with ThreadPoolExecutor(WRITERS) as pool:
-        outbox = Outbox(store.files, settings, inboxes(read_owners(store.files, settings.shards)), pool.map)
+        outbox, few = (Outbox(store.files, settings, homes, pool.map) for homes in (owners, owners or one_for_all))
         known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))
         for name, marked in store.seeds(known):
-            outbox.send(seed_tasks(name, marked, settings))
+            (few if len(marked) <= FEW_SEEDS else outbox).send(seed_tasks(name, marked, settings))
             store.seeds_are_handed_over(name)

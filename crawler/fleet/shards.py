@@ -43,12 +43,18 @@ class Shards:
         clock: Clock = SYSTEM,
         random: Random = RANDOM,
         run: Run = map,
+        row: int = 0,
+        machine: str = "",
     ) -> None:
-        """`run` calls a function for each item, several at a time where each call has latency."""
+        """`run` calls a function for each item, several at a time where each call has latency.
+
+        `row` is which of the workers of its machine this is; so many are `starting`.
+        """
         self.files = files
         self.me = files.me
         self.count = settings.shards
-        self._clock, self._random, self._run = clock, random, run
+        self._clock, self._run = clock, run
+        self._order = _order(settings.shards, row, starting, Random(machine) if machine else random)
         self.dead_after = settings.dead_after
         self.starting = starting  # workers that start together: otherwise the first would take everything
         self.regions = Regions(settings)
@@ -163,9 +169,17 @@ class Shards:
             over += sorted(mine & part - set(lost))[share:]
             wanted = share - len(part & (mine | gained.keys()))
             gained |= self._gain({shard: names for shard, names in owners.items() if shard in part}, wanted)
+        self._note_owners(owners)
+        return gained, [*lost, *over]
+
+    def find_inboxes(self) -> None:
+        """Look anew who owns what, to hand over to the owners."""
+        self.files.freshen("shards")
+        self._note_owners(read_owners(self.files, self.count))
+
+    def _note_owners(self, owners: dict[int, set[str]]) -> None:
         self.inboxes = inboxes(owners)
         self._owners = set().union(*owners.values())
-        return gained, [*lost, *over]
 
     def _share(self, region: str) -> int:
         """Return how many shards of a region we should have; the first workers by id have one more."""
@@ -180,8 +194,7 @@ class Shards:
     def _gain(self, owners: dict[int, set[str]], wanted: int) -> dict[int, bool]:
         """Claim so many shards that are free or whose owner is dead, and tell of each whether it was inherited."""
         gained: dict[int, bool] = {}
-        # In random order, so that workers that start together seldom collide.
-        rest = self._random.sample(sorted(owners), len(owners))
+        rest = [shard for shard in self._order if shard in owners]
         while rest and len(gained) < wanted:
             tried, rest = rest[: wanted - len(gained)], rest[wanted - len(gained) :]
             found = [(shard, owner) for shard in tried if (owner := self._leaving(owners[shard]))]
@@ -364,6 +377,17 @@ class Shards:
     def _has_batches(self, shard: int) -> bool:
         self.files.freshen(folder(shard))
         return bool(batch_names(self.files, shard) - {WHOLE})
+
+
+def _order(count: int, row: int, workers: int, random: Random) -> list[int]:
+    """Return the shards in the order in which a worker claims them.
+
+    Workers of a machine, which start together, have one random order and begin in different places of it, so that none
+    tries what another claims; those of several machines seldom do.
+    """
+    order = random.sample(range(count), count)
+    begin = row * count // max(workers, 1)
+    return order[begin:] + order[:begin]
 
 
 def read_owners(files: Files, count: int) -> dict[int, set[str]]:

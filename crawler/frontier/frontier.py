@@ -13,8 +13,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import islice
 
-from crawler.frontier.batches import MAX_LINES, BatchFiles, from_lines, in_parts, lines_of, retries_of
+from crawler.frontier.batches import (
+    GIVEN_BATCH,
+    MAX_LINES,
+    BatchFiles,
+    from_lines,
+    in_parts,
+    lines_of,
+    number_of,
+    retries_of,
+)
 from crawler.frontier.hosts import IN_TURN, Host
 from crawler.frontier.limits import limits_of
 from crawler.frontier.recrawl import Recrawl
@@ -25,9 +35,12 @@ from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
 from crawler.store.mount import Io
 
-MAX_SMALL = 48  # batches of less than half of MAX_LINES in a shard before the smallest of them are merged
+SMALL_PART = 8  # a batch is small if less than MAX_LINES through this of it is not done: then it may be merged
+MAX_SMALL = 48  # small batches in a shard before the smallest of them are merged
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
+FIRST_AT_ONCE = 25  # the same of a long backlog: then a hundredth of what was read, so that pages come from the start
 LONGEST_STEP = 1.0  # seconds of rewriting batches, one shard after the other, before the worker does other things
+LONGEST_READING = 0.25  # seconds of reading batches before the worker does other things
 LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing
 REMEMBERED_URLS = 50_000  # that need not be handed over again, before all of them are forgotten
 
@@ -62,8 +75,10 @@ class Frontier:
         self.is_sure, self._before_reading = is_sure, before_reading
         self._batches: dict[int, dict[str, int]] = {}  # shard of ours -> batch name -> number in the table
         self._unread: list[tuple[int, str]] = []  # (shard, batch name), the next one last
+        self._lines_read = 0  # of new batches, since there were none
         self._queue: list[Task] = []
-        self._misrouted: list[tuple[Task, int]] = []  # tasks in our folders that are not for us, and their batch
+        # Tasks in our folders that are not for us, their batch, and whether a worker has sent them.
+        self._misrouted: list[tuple[Task, int, bool]] = []
         # Shards taken over from a dead worker, batches not rewritten yet, and our last batch before we had each: the
         # dead worker may know those that we had handed over to it.
         self._unsafe: dict[int, int] = {}
@@ -153,9 +168,11 @@ class Frontier:
             if shard not in inboxes:
                 inboxes[shard] = self._inbox(shard, first)
             tasks[inboxes[shard]].append(task)
-        for task, _ in misrouted:
+        for task, _, is_from_worker in misrouted:
             shard = self.shard_of(task)
-            tasks[self._inbox(shard, first) if shard in self._batches else shard].append(task)
+            # What a worker has sent, who saw other owners than we do, must not go to and fro: any owner looks there.
+            is_lost = is_from_worker and shard not in self._batches
+            tasks[shard if is_lost else self._inbox(shard, first)].append(task)
         parts = [(home, part) for home, queued in tasks.items() for part in in_parts(queued, MAX_LINES)]
         self._flushing = bool(parts)
         try:
@@ -165,7 +182,7 @@ class Frontier:
             self._misrouted = misrouted + self._misrouted
             self._flushing = False
             raise
-        self.table.left.subtract(batch for _, batch in misrouted if batch in self.table.left)
+        self.table.left.subtract(batch for _, batch, _ in misrouted if batch in self.table.left)
         self.sent += sum(home not in self._batches for home, _, _ in written)
         for home, name, part in written:
             await self._take_in(home, name, part)
@@ -227,10 +244,14 @@ class Frontier:
         listed = await self._io(self._batch_files.all_names, list(shards), fresh)
         found = {(shard, name) for shard, names in listed for name in names - self._batches[shard].keys()}
         new = sorted(found.difference(self._unread), reverse=True)
+        if not self._unread:
+            self._lines_read = 0
         if new and self._before_reading:
             await self._before_reading()
         if sum(lines_of(name) for _, name in new) > MAX_LINES:
             await self._read_retries(new)
+            # The newest one first: of the oldest most is done already, and the first page would wait for the others.
+            new.append(new.pop(new.index(max(new, key=lambda batch: number_of(batch[1])))))
         self._unread = new + self._unread
         await self.read_on()
 
@@ -246,9 +267,9 @@ class Frontier:
                 await asyncio.sleep(0)
 
     async def read_on(self) -> None:
-        """Read some of the new batches, about MAX_LINES: the worker has other things to do too."""
-        lines = 0
-        while self._unread and lines < MAX_LINES:
+        """Read some of the new batches, about MAX_LINES or for a moment: the worker has other things to do too."""
+        lines, until = 0, self._clock.monotonic() + LONGEST_READING
+        while self._unread and lines < MAX_LINES and self._clock.monotonic() < until:
             shard, name = self._unread[-1]
             data = await self._io(self._batch_files.get, shard, name)
             if data is not None:
@@ -270,12 +291,19 @@ class Frontier:
         self.batches_read += 1
         number = self._batches[home][name] = self._new_number()
         # Some at a time, so that visits go on meanwhile.
-        for part in in_parts(tasks, ADDED_AT_ONCE):
-            self.table.add(self._ours(part, number), number, self._clock.monotonic())
-            if len(part) == ADDED_AT_ONCE:
-                await asyncio.sleep(0)
+        rest = iter(tasks)
+        while part := list(islice(rest, self._added_at_once())):
+            self.table.add(self._ours(part, number, not name.startswith(GIVEN_BATCH)), number, self._clock.monotonic())
+            self._lines_read += len(part)
+            await asyncio.sleep(0)
 
-    def _ours(self, tasks: list[Task], number: int) -> list[tuple[int, Task]]:
+    def _added_at_once(self) -> int:
+        """Return how many URLs are added before visits go on."""
+        if not self._unread:
+            return ADDED_AT_ONCE
+        return min(max(FIRST_AT_ONCE, self._lines_read // 100), ADDED_AT_ONCE)
+
+    def _ours(self, tasks: list[Task], number: int, is_from_worker: bool) -> list[tuple[int, Task]]:
         """Return the wanted tasks of a batch that are for us, with their shards, and put those of others aside."""
         ours: list[tuple[int, Task]] = []
         for task in tasks:
@@ -285,7 +313,7 @@ class Frontier:
             if shard in self._batches:
                 ours.append((shard, task))
             else:
-                self._misrouted.append((task, number))
+                self._misrouted.append((task, number, is_from_worker))
                 self.table.left[number] += 1
                 self.table.arrivals += 1  # who hands something on was not idle
         return ours
@@ -307,7 +335,9 @@ class Frontier:
             return False
         await self._rewrite_removed(shard)
         left = self.table.left
-        small = sorted((n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES // 2), key=left.__getitem__)
+        small = sorted(
+            (n for n in self._batches[shard].values() if 0 < left[n] < MAX_LINES / SMALL_PART), key=left.__getitem__
+        )
         if len(small) > MAX_SMALL:
             await self._merge(shard, small[: len(small) // 2 + 1])  # two at least: one alone would only be renamed
         for name in await self._drop_finished(shard):

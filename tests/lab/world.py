@@ -366,6 +366,7 @@ class InSmallLots:
     def __init__(self) -> None:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(frontier, "MAX_LINES", 4)
+        self.patch.setattr(frontier, "SMALL_PART", 2)
         super().__init__()
 
     def teardown(self) -> None:

@@ -151,7 +151,13 @@ class Upkeep:
         await self._pauses.check_space()
         await self._pauses.end_those_over()
         self._in_flight.fill_soon()
-        await asyncio.sleep(IDLE_ROUND_INTERVAL if self.is_idle() else ROUND_INTERVAL)
+        await asyncio.sleep(self._round_interval())
+
+    def _round_interval(self) -> float:
+        """Return the seconds until the next round: none while there are batches to read."""
+        if self._frontier.unread:
+            return 0.0
+        return IDLE_ROUND_INTERVAL if self.is_idle() else ROUND_INTERVAL
 
     async def _keep_shards(self) -> None:
         """Read inboxes, take or release shards, tidy: what a worker that ends leaves to the next owners."""
@@ -159,6 +165,7 @@ class Upkeep:
         if now - self._polled > self._poll_interval():
             await self._poll()
             self._polled = self._clock.monotonic()
+            self._in_flight.fill_soon()
         await self._poll_neighbours(now)
         await self._frontier.read_on()
         if now >= self._next_tidy:
@@ -244,10 +251,13 @@ class Upkeep:
         gained, unwanted = await self._io(self._shards.balance, self._frontier.owned | self._releasing)
         if gained:
             await self._acquire(gained)
+            await self._io(self._shards.find_inboxes)  # others that start with us have claimed theirs meanwhile
         new = set(unwanted) - self._releasing
         self._frontier.hold(new)
         self._releasing |= new
         self._frontier.inboxes = self._shards.inboxes
+        if gained and self._frontier.queued:  # seeds for others, who wait for them
+            await self.flush()
         self._warn_of_idle_workers()
         if gained or new:
             log.info("shards: %d, +%d -%d", len(self._frontier.owned), len(gained), len(new))

@@ -49,6 +49,7 @@ from crawler.web.robots import Rules
 LARGE_TEXT = 256 << 10  # characters of a page and its links
 ROOM_INTERVAL = 0.05  # seconds until a large page tries again to be queued for its flush
 LISTING_RETRY = 1.0  # seconds until a host's folder that could not be listed is listed again
+MET_AT_ONCE = 16  # hosts that others have requested: with all of them at once each would wait for the last
 MAX_REDIRECTS = 20  # in a row: as many as browsers follow
 MAX_LANES = 16  # requests at a time to a host without a delay
 
@@ -83,6 +84,7 @@ class Visits:
         self._settings, self._clock, self._random = settings, clock, random
         self._lanes = min(concurrency, MAX_LANES)
         self._reader = reader
+        self._meeting = asyncio.Semaphore(MET_AT_ONCE)
 
     async def run(self, task: Task, host: Host) -> None:
         """Visit a URL; whatever happens, its host rests afterwards, and the URL is done or waits again."""
@@ -171,23 +173,28 @@ class Visits:
     async def _meet(self, task: Task, host: Host) -> bool:
         """Load what is done of a host that is new to us; True if it may be requested at once.
 
-        If another worker may have requested it, it rests for one delay, because that may have been just now.
+        If another worker may have requested it, it rests for one delay, because that may have been just now. It keeps
+        its turn: otherwise all hosts of a crawl that is resumed would be met before the first page comes.
         """
         gains = self._table.gains
-        done = await self._load_done(host) if host.past else 0
+        done, kept, size = await self._look_into_past(host) if host.past else (0, 0, 0)
         if done is None:
             self._put_back(task, host, self._clock.monotonic() + LISTING_RETRY)
             return False
-        kept = size = 0
-        if done:
-            kept, size = await self._pauses.until_store_answers(self._store.stored_size, host.name)
         self._jars.meet(host.name, bool(host.past))
         is_met = self._table.set_met(host, kept, gains, size)
         due = await self._first_due(task, host)
         if is_met and not done and due <= self._clock.monotonic():
             return True
-        self._put_back(task, host, due)
+        self._put_back(task, host, due, keeps_turn=True)
         return False
+
+    async def _look_into_past(self, host: Host) -> tuple[int | None, int, int]:
+        """Load what is done of a host (see `_load_done`), and return also how much of it is stored."""
+        async with self._meeting:
+            done = await self._load_done(host)
+            stored = await self._pauses.until_store_answers(self._store.stored_size, host.name) if done else (0, 0)
+        return done, *stored
 
     async def _load_done(self, host: Host) -> int | None:
         """Load which URLs of a host others have done, and return how many; None if its folders cannot be seen yet."""

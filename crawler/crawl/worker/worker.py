@@ -83,20 +83,22 @@ class Worker:
         self.settings, self.clock, self.scoreboard, self._row = LiveSettings(settings), clock, scoreboard, row
         self._store, self._io, self._run, self._random = store, io, run, random or Random()
         self._noted: tuple[Task | None, bytes] = (None, b"")  # the task that was noted last, and its line
-        self._make_ties(settings)
+        self._make_ties(settings, machine)
         self._make_frontier(settings)
         self._make_flush(settings, on_page, cookies or Cookies())
         self._make_visits(network, trust or Trust())
         self._make_upkeep(settings, machine, check_cpu)
 
-    def _make_ties(self, settings: Settings) -> None:
+    def _make_ties(self, settings: Settings, machine: str) -> None:
         """Make what ties it to its machine and to other workers: ending, counters, pauses, limit, shards."""
         scoreboard, row, clock = self.scoreboard, self._row, self.clock
         self.ending = Ending(scoreboard)
         self.counters = Counters(scoreboard, row, clock)
         self.pauses = Pauses(self._store, self.settings, scoreboard, row, self.ending, clock, self._io)
         self.limit = PageLimit(self.settings, scoreboard, row, clock)
-        self.shards = Shards(self._store.files, settings, scoreboard.workers, clock, self._random, self._run)
+        self.shards = Shards(
+            self._store.files, settings, scoreboard.workers, clock, self._random, self._run, row, machine
+        )
 
     def _make_frontier(self, settings: Settings) -> None:
         """Make what tells which URLs wait, and when pages are visited again."""

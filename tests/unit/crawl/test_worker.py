@@ -571,6 +571,25 @@ def test_a_shard_that_is_gained_while_a_hosts_folders_are_listed_has_it_met_agai
     assert mine.table.waiting == 1, "the other one is known to be done"
 
 
+def test_a_host_that_is_met_keeps_its_turn_so_that_pages_come_before_all_hosts_are_met(setup: Make) -> None:
+    requested: list[str] = []
+
+    async def get(url: str, **_: object) -> Fetched:
+        requested.append(url)
+        return page(url)
+
+    mine = setup(get, robots=False, delay=0)
+    mine.store.put_failure(A + "old", Failure(A + "old", "http-404"), 1)
+    mine.store.put_failure(B + "old", Failure(B + "old", "http-404"), 1)
+    mine.frontier.own([0, 1], past=mine.store.past())
+    add(mine.frontier, Task(A))
+    add(mine.frontier, Task(B))
+    mine.visit()
+    assert requested == []
+    mine.visit()
+    assert requested == [A]
+
+
 def test_a_host_of_which_only_retries_came_to_us_rests_like_any_other(root: Path, setup: Make) -> None:
     mine = setup(robots=False)
     add(frontier_of(root, "last owner"), Task(A, 0, 1, time.monotonic() + 1000), Task(A + "2"))

@@ -109,6 +109,13 @@ def test_workers_that_start_together_do_not_take_everything_first(world: World) 
     assert (len(ann.mine), len(bob.mine)) == (4, 4)
 
 
+def test_workers_of_a_machine_do_not_try_each_others_shards(world: World) -> None:
+    files, clock = Files(world.root, "ann", durable=False), Clock(monotonic=lambda: world.now)
+    crew = [Shards(files, SETTINGS, 2, clock, row=row, machine="machine") for row in range(2)]
+    tried = [set(worker._order[:4]) for worker in crew]
+    assert tried[0] | tried[1] == set(range(8))
+
+
 def test_one_that_leaves_in_good_order_is_replaced_at_the_next_look(world: World) -> None:
     ann, bob = world.worker("ann"), world.worker("bob")
     world.rounds(ann, bob, count=3)

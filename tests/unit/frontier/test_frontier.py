@@ -23,7 +23,7 @@ from lab.world import InSmallLots
 
 from crawler.errors import StoreAway
 from crawler.frontier import frontier as frontier_module
-from crawler.frontier.batches import BatchFiles, from_lines, to_lines
+from crawler.frontier.batches import BatchFiles, Outbox, from_lines, to_lines
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.hosts import Host
 from crawler.frontier.limits import Limits
@@ -477,7 +477,7 @@ def test_many_small_batches_become_few_and_only_what_waits_is_kept(root: Path) -
 def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 24)
     mine = owner_of(root)
     for number in range(4):
         add(mine, *(Task(f"{A}{number}/{page}") for page in range(5)))
@@ -485,10 +485,38 @@ def test_a_batch_that_is_large_is_not_written_again_however_many_there_are(
     tidy(mine, mine.shard_of(Task(A)), most=1)
     assert set(root.glob("frontier/*/*-*")) == names
     for number in range(4):
-        mine.table.mark_done([Task(f"{A}{number}/{page}") for page in range(2)], kept=True)
+        mine.table.mark_done([Task(f"{A}{number}/{page}") for page in range(3)], kept=True)
     tidy(mine, mine.shard_of(Task(A)), most=1)
     now = set(root.glob("frontier/*/*-*"))
     assert (len(now - names), len(names - now)) == (1, 3), "now they are small, and three of them become one"
+
+
+# ---- what is not for us
+
+
+D = "https://d.example/"  # in the second shard of two, all others in the first
+
+
+def test_what_no_worker_has_written_is_handed_on_to_its_owners_inbox(root: Path) -> None:
+    mine = frontier_of(root)
+    mine.own([0])
+    mine.inboxes = {0: 0, 1: 7}  # the first shard of its owner, who has more than there are in this store
+    Outbox(Files(root, "maker", durable=False), Settings(shards=2), {0: 0, 1: 0}).send([Task(A), Task(D)])
+    mine.read_inboxes([0], fresh=True)
+    mine.flush()
+    assert [path.parent.name for path in root.glob("frontier/*/me-*")] == ["007"]
+    assert mine.table.waiting == 1
+
+
+def test_what_a_worker_has_sent_by_mistake_does_not_go_to_and_fro(root: Path) -> None:
+    mine, other = frontier_of(root), frontier_of(root, "other")
+    mine.own([0])
+    mine.inboxes = {0: 0, 1: 7}
+    other.inboxes = {0: 0, 1: 0}  # out of date: the second shard has another owner by now
+    add(other, Task(D))
+    mine.read_inboxes([0], fresh=True)
+    mine.flush()
+    assert [path.parent.name for path in root.glob("frontier/*/me-*")] == ["001"], "where whoever owns it looks"
 
 
 # ---- a large inbox
@@ -513,6 +541,19 @@ def test_a_large_inbox_is_read_a_lot_at_a_time_and_what_is_read_can_be_taken(lar
     mine.read_on()
     assert mine.table.waiting == 21
     assert read_all(mine).table.waiting == 101
+
+
+def test_the_newest_lot_of_a_large_inbox_is_read_first_because_of_the_oldest_most_is_done(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_module, "MAX_LINES", 10)
+    giver = frontier_of(root, "giver")
+    for number in range(3):
+        add(giver, *(Task(f"{A}{number}/{page}") for page in range(10)))
+    mine = owner_of(root)
+    assert mine.table.waiting == 10
+    assert mine.take()[0].url == f"{A}2/0"
+    assert read_all(mine).table.waiting == 30
 
 
 def test_a_retry_is_known_before_anything_else_of_its_host_can_be_taken(large: Path) -> None:

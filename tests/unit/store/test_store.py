@@ -31,6 +31,14 @@ from crawler.web.page import Failure, Fetched, Reading
 URL = "https://a.example/page"
 
 
+def test_few_seeds_of_a_store_where_nobody_works_are_one_batch_and_those_of_regions_wait_apart(tmp_path: Path) -> None:
+    seeds = [f"https://{number}.example/" for number in range(30)]
+    begin(tmp_path / "one", {"shards": 16}, seeds, "me", quiet)
+    assert len(list((tmp_path / "one").glob("frontier/*/given-*.30"))) == 1
+    begin(tmp_path / "regions", {"shards": 16, "regions": {".example": "eu"}}, seeds, "me", quiet)
+    assert len(list((tmp_path / "regions").glob("frontier/*/given-*"))) > 1
+
+
 def quiet(_: str) -> None:
     """For what `begin` would show."""
 
