@@ -127,9 +127,9 @@ def far_away(args: argparse.Namespace) -> list[Target]:
 def grow(args: argparse.Namespace) -> growth.Growth:
     """What a page costs as more becomes known."""
     folder = BENCH / "growth"
-    folder.mkdir()
     say("\ngrowth: one worker, pages of 1 KB with ten new links each")
-    found = growth.measure(folder, args.quick, say)
+    with rounds.fresh_disk(folder):
+        found = growth.measure(folder, args.quick, say)
     keep("growth", found.facts)
     return found
 
