@@ -185,12 +185,18 @@ def parser(names: Collection[str] = COMMANDS.keys()) -> Parser:
         made: Parser = commands.add_parser(name, description=f"{COMMANDS[name].help}.", epilog=f"example: {example}")
         made.set_defaults(command=call, parser=made)
         if store:
-            made.add_argument("store", type=Path, metavar="STORE", help="the shared folder")
+            made.add_argument("store", type=_folder, metavar="STORE", help="the shared folder")
         return made
 
     for module in dict.fromkeys(COMMANDS[name].module for name in names):
         import_module(f"crawler.commands.{module}").commands(add)
     return program
+
+
+def _folder(given: str) -> Path:
+    if not given:  # of a variable that is not set, say; a path would mean the current folder
+        raise UsageError("the name of STORE is empty; name the folder of the crawl")
+    return Path(given)
 
 
 def parsers(names: Collection[str] = COMMANDS.keys()) -> dict[str, argparse.ArgumentParser]:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crawler.crawl.scoreboard import PAUSES, Scoreboard
+from crawler.terminal import many
 from crawler.web.reasons import KINDS
 
 if TYPE_CHECKING:
@@ -36,11 +37,9 @@ class Progress:
             self._bar.update(pages - self._bar.n)
         elif not self.quiet and time.monotonic() > self._next:
             self._next = time.monotonic() + LINE_INTERVAL
-            print(
-                f"{pages} pages,",
-                ", ".join(f"{value} {name}" for name, value in facts.items()) + (", paused" if paused else ""),
-                file=sys.stderr,
-            )
+            hosts = many(facts.pop("hosts"), "host")
+            counts = [many(pages, "page"), *(f"{value:,} {name}" for name, value in facts.items()), hosts]
+            print(", ".join([*counts, *(["paused"] if paused else [])]), file=sys.stderr)
 
     def announce_stop(self) -> None:
         """Acknowledge the first Ctrl-C, once."""

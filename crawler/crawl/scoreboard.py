@@ -174,8 +174,8 @@ def _write_text(array: Any, start: int, size: int, text: str) -> None:
 def _write(array: Any, start: int, size: int, data: bytes) -> None:
     """Write a line so that a reader, also after a kill halfway, sees all or nothing: the first byte is written last."""
     array[start] = b"\0"
+    data = data[: size - 1].rstrip()
     if data:
-        data = data[: size - 1].rstrip()
         cells = memoryview(array).cast("B")  # ctypes would write one byte after the other
         cells[start + 1 : start + len(data) + 1] = data[1:] + b"\0"
         cells[start] = data[0]

@@ -19,7 +19,7 @@ from crawler.fetch.trust import Trust
 from crawler.fleet import control, members
 from crawler.fleet.shards import inboxes, read_owners
 from crawler.frontier import rehydrate
-from crawler.frontier.batches import Outbox, in_parts
+from crawler.frontier.batches import COMMON_SHARD, Outbox, in_parts
 from crawler.frontier.scope import SEED_PRIORITY, Scope, bars, seed_tasks
 from crawler.frontier.task import Task
 from crawler.settings.settings import FIXED, Settings, as_pair, check_together, contradictions, show_setting
@@ -254,7 +254,7 @@ def _hand_over(store: StoreWriter, settings: Settings) -> None:
     """Hand over the marked seeds, to many shards concurrently, because each write to a mount has latency."""
     owners = inboxes(read_owners(store.files, settings.shards))
     # Nobody is at work: whoever comes first hands on what is not for it. A region's shards may stay without an owner.
-    one_for_all = {} if owners or settings.regions else dict.fromkeys(range(settings.shards), 0)
+    one_for_all = {} if owners or settings.regions else dict.fromkeys(range(settings.shards), COMMON_SHARD)
     with ThreadPoolExecutor(WRITERS) as pool:
         outbox, few = (Outbox(store.files, settings, homes, pool.map) for homes in (owners, owners or one_for_all))
         known = (name for name in store.files.names("seeds") if not name.endswith(NOT_HANDED_OVER))

@@ -202,7 +202,9 @@ class _Channel:
             overdue.cancel()
             self._finish(future, self._reply(result, error))
 
-        self._channel.getaddrinfo(name, None, family=self._family, type=socket.SOCK_STREAM, callback=done)
+        is_here = name.endswith("localhost")  # known without a query, and perhaps only by ::1
+        family = socket.AF_UNSPEC if is_here else self._family
+        self._channel.getaddrinfo(name, None, family=family, type=socket.SOCK_STREAM, callback=done)
         if self._pending and self._timer is None:
             self._timer = self._loop.call_later(_TICK, self._tick)
         return future

@@ -29,7 +29,7 @@ FREE = "free"
 LOST = "lost"  # the owner of a shard whose name was gone: nobody knows who owned it
 RANDOM = SystemRandom()
 JOIN_SECONDS = 5.0  # for workers that start together with us to show a heartbeat
-MISSING_FOR = 2  # times `dead_after`: then a shard without a name is for others, and its owner knows that it is dead
+MISSING_FOR = 2  # times `dead_after`: then a shard without a name is for others; a silent owner knows that it is dead
 
 
 class Shards:
@@ -53,7 +53,7 @@ class Shards:
         self.files = files
         self.me = files.me
         self.count = settings.shards
-        self._clock, self._run = clock, run
+        self._clock, self._random, self._run = clock, random, run
         self._order = _order(settings.shards, row, starting, Random(machine) if machine else random)
         self.dead_after = settings.dead_after
         self.starting = starting  # workers that start together: otherwise the first would take everything
@@ -68,6 +68,7 @@ class Shards:
         self.orders: set[str] = set()  # names in workers/ that are not heartbeats: orders and announcements
         self._proof: dict[str, str] = {}  # the idle workers and their states that prove the end of the crawl
         self._heard: set[str] = set()  # workers that ended, and whose proof we have looked for
+        self._held: set[int] = set()  # shards that were ours when we last looked
         self._missing: dict[int, float] = {}  # shard -> for how long we have seen no name of it
         self._mended = self.born
         self._before_end: dict[str, Heartbeat] | None = None
@@ -82,8 +83,11 @@ class Shards:
         if not self._renew(old, new, counters):
             if self._is_marked_dead(new, self._heartbeats_of(self.me)):
                 return False
-            if self._has_been_away():
+            if self._has_been_away(ABANDONED / 2):  # half: clocks differ
                 self.files.drop(new.name)  # `past` has our counters
+                return False
+            if self._has_been_away(self.dead_after) and self._held and not self.own_still(self._held):
+                self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)  # somebody removed our mark
                 return False
         self.heartbeat = new
         self.beaten, self._beaten_at = began, self._clock.time()
@@ -114,14 +118,14 @@ class Shards:
         self.files.claim(new.name, Heartbeat(self.me, new.beat, END).name)
         return True
 
-    def _has_been_away(self) -> bool:
-        """Tell whether we showed no heartbeat for so long that ours, marked dead, may have been merged (see `past`).
+    def _has_been_away(self, seconds: float) -> bool:
+        """Tell whether we showed no heartbeat for so long; to be asked if ours is gone.
 
-        By both clocks: one stands still in a suspended machine. To be asked if our heartbeat is gone. After a shorter
-        time it was a call of ours whose reply was lost: nobody else would have our counters.
+        After `dead_after`, others may have marked it dead, and after ABANDONED merged it, too (see `past`). After a
+        shorter time it was removed by a call of ours whose reply was lost. By both clocks: one stands still in a
+        suspended machine.
         """
-        away = max(self._clock.monotonic() - self.beaten, self._clock.time() - self._beaten_at)
-        return away >= ABANDONED / 2  # half: clocks differ
+        return max(self._clock.monotonic() - self.beaten, self._clock.time() - self._beaten_at) >= seconds
 
     def _heartbeats_of(self, id: str) -> list[Heartbeat]:
         return [heartbeat for heartbeat in heartbeats(self.files.names("workers")) if heartbeat.id == id]
@@ -170,6 +174,7 @@ class Shards:
             wanted = share - len(part & (mine | gained.keys()))
             gained |= self._gain({shard: names for shard, names in owners.items() if shard in part}, wanted)
         self._note_owners(owners)
+        self._held = mine.difference(lost).union(gained)
         return gained, [*lost, *over]
 
     def find_inboxes(self) -> None:
@@ -195,6 +200,8 @@ class Shards:
         """Claim so many shards that are free or whose owner is dead, and tell of each whether it was inherited."""
         gained: dict[int, bool] = {}
         rest = [shard for shard in self._order if shard in owners]
+        if self._clock.monotonic() - self.born > JOIN_SECONDS:
+            self._random.shuffle(rest)  # or all heirs would begin at one shard of a dead worker
         while rest and len(gained) < wanted:
             tried, rest = rest[: wanted - len(gained)], rest[wanted - len(gained) :]
             found = [(shard, owner) for shard in tried if (owner := self._leaving(owners[shard]))]
@@ -228,8 +235,10 @@ class Shards:
             self._is_dead(id)
 
     def _is_dead(self, id: str) -> bool:
-        if id in (self.me, FREE, LOST):
-            return id == LOST
+        if id in (self.me, FREE):
+            return False
+        if id == LOST or "@" in id:  # no worker has such a name
+            return True
         self.watch.expect(id, self._clock.monotonic())
         if self.watch.is_marked_dead(id):
             return True
@@ -383,7 +392,7 @@ def _order(count: int, row: int, workers: int, random: Random) -> list[int]:
     """Return the shards in the order in which a worker claims them.
 
     Workers of a machine, which start together, have one random order and begin in different places of it, so that none
-    tries what another claims; those of several machines seldom do.
+    tries what another claims at the start; those of several machines seldom do.
     """
     order = random.sample(range(count), count)
     begin = row * count // max(workers, 1)
@@ -414,4 +423,4 @@ def inboxes(owners: dict[int, set[str]]) -> dict[int, int]:
     for shard in sorted(owners):
         for name in owners[shard]:
             firsts.setdefault(name, shard)
-    return {shard: firsts[min(names)] for shard, names in owners.items() if FREE not in names}
+    return {shard: firsts[min(names)] for shard, names in owners.items() if names.isdisjoint({FREE, LOST})}

@@ -25,6 +25,7 @@ from crawler.web import urls
 from crawler.web.page import PRIORITY
 
 GIVEN_BATCH = "given-"  # begins the name of a batch that no worker has written
+COMMON_SHARD = 0  # in whose folder a few seeds are left for whoever comes first, while nobody is at work
 LOSS = "frontier/.emptied-"  # while there is a name that begins so, the frontier may lack something
 MAX_LINES = 10_000  # in a batch: what a reader holds in memory, and reads before it does other things
 RANDOM = SystemRandom()

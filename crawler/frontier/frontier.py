@@ -170,7 +170,8 @@ class Frontier:
             tasks[inboxes[shard]].append(task)
         for task, _, is_from_worker in misrouted:
             shard = self.shard_of(task)
-            # What a worker has sent, who saw other owners than we do, must not go to and fro: any owner looks there.
+            # What a worker has sent, who saw other owners than we do, goes into the shard's own folder, which each of
+            # its owners reads: between inboxes it could travel for ever.
             is_lost = is_from_worker and shard not in self._batches
             tasks[shard if is_lost else self._inbox(shard, first)].append(task)
         parts = [(home, part) for home, queued in tasks.items() for part in in_parts(queued, MAX_LINES)]

@@ -23,7 +23,7 @@ from crawler.web import urls
 
 EMPTY, STORED, LOADED = range(3)  # the state of a row: no URLs to take; some, and not in memory; in memory
 NOWHERE, RESTING, READY = range(3)  # where a host in memory is queued
-NEVER, IN_TURN, LAST = range(3)  # when hosts go that have not answered: also after all others
+NEVER, IN_TURN, LAST = range(3)  # when hosts may go that have not answered; LAST: while no other host is due
 SOON = 1.0  # seconds: a host that is due within these is waited for before one that has had its share
 MAX_LOADED = 4096  # hosts in memory, except while more than that are busy
 LOADED_AT_ONCE = 256
@@ -384,7 +384,7 @@ class Hosts:
 
     def earliest(self) -> float:
         """Return when the first host with URLs to take is due; infinity if there is none."""
-        if self._first(unanswered=True):
+        if self._first(IN_TURN):
             return -inf
         self.next_due(-inf)  # removes entries that are no longer valid
         return min(self._resting[0][0] if self._resting else inf, *self._oldest)

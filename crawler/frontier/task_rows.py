@@ -171,7 +171,7 @@ class TaskRows:
         self.left[home] += 1
         self.arrivals += 1
 
-    def put_off(self, task: Task) -> None:
+    def delay_retry(self, task: Task) -> None:
         """Let a URL whose visit has failed wait as long as its retry says, which is added with the next flush.
 
         The retry of an owner before us may be added sooner, and is due sooner.

@@ -116,7 +116,7 @@ class DirectoryHandles:
         self.keep(folder, handle)
 
     def keep(self, folder: str, handle: int) -> None:
-        """Keep a handle that was kept before."""
+        """Keep a handle open for the next use of its folder."""
         if self._count >= self.max_kept:
             self.close_kept()
         with self._lock:

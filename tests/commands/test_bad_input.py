@@ -83,6 +83,12 @@ def test_a_forgotten_store_is_a_question_of_usage() -> None:
     assert "the store's folder is missing before the URL; write crawler run STORE https://example.org/" in said
 
 
+@pytest.mark.parametrize("command", ["run", "status"])
+def test_an_empty_name_of_a_store_is_not_the_current_folder(command: str) -> None:
+    said = complaint(command, "", code=USAGE)
+    assert said == "crawler: the name of STORE is empty; name the folder of the crawl"
+
+
 @pytest.mark.parametrize("command", ["run", "add", "explain"])
 def test_swapped_arguments_are_put_in_order(command: str) -> None:
     said = complaint(command, "http://127.0.0.1:18123/", "my store", code=USAGE)

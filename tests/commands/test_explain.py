@@ -19,7 +19,9 @@ from crawler.commands.demo.pages import Leaf
 from crawler.commands.demo.web import Site
 from crawler.commands.explain.explain import explain
 from crawler.crawl.start import begin
-from crawler.frontier.batches import folder
+from crawler.frontier.batches import Outbox, folder
+from crawler.frontier.task import Task, revisit_task
+from crawler.store.records import to_json
 from crawler.store.store import Store
 from crawler.store.writer import StoreWriter
 from crawler.web import urls
@@ -397,3 +399,22 @@ def test_what_cannot_be_explained_has_an_exit_code_and_a_sentence(tmp_path: Path
     said = crawler("explain", *(arg.format(tmp_path) for arg in args), code=code)
     assert said.startswith("crawler: ")
     assert "Traceback" not in said
+
+
+def test_seeds_of_a_crawl_that_nobody_has_begun_are_waiting_whatever_their_shard(tmp_path: Path) -> None:
+    seeds = [f"http://{number}.example/" for number in range(20)]
+    begin(tmp_path / "store", {"shards": 16}, seeds, "me", lambda _: None)
+    assert {told(tmp_path / "store", url)["state"] for url in seeds} == {"waiting"}
+
+
+def test_a_visit_that_is_done_is_not_the_next_one(tmp_path: Path) -> None:
+    root, url = tmp_path / "store", f"{A}/"
+    begin(root, {"shards": 2}, [url], "me", lambda _: None)
+    crawler("set", str(root), "recrawl=7d")
+    store = Store(root)
+    outbox = Outbox(store.files, store.settings())
+    outbox.send([revisit_task(url, 2), Task(f"{A}/other")])
+    outbox.send([revisit_task(url, 3, due=time.monotonic() + 1000)])
+    record = {"url": url, "status": 200, "fetched": "2026-01-01T00:00:00Z", "depth": 0, "links": []}
+    store.files.put(f"links/{urls.host(url)}/{urls.key(url)}", to_json(record))
+    assert 990 < told(root, url)["next_visit"]["seconds"] <= 1000

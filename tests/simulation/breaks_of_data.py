@@ -96,7 +96,8 @@ OF_DATA = (
         "5",
         (
             Change(Shards, "_is_marked_dead", "not any(", "True or not any("),
-            Change(Shards, "beat", "self._has_been_away()", "False"),
+            Change(Shards, "beat", "self._has_been_away(ABANDONED / 2)", "False"),
+            Change(Shards, "beat", "self._has_been_away(self.dead_after)", "False"),
         ),
         "nfs3",
         100,

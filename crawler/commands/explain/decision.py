@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from crawler.commands.explain.fate import NEVER_SEEN, WAITING, Facts
-from crawler.frontier.batches import from_lines, read_batches
+from crawler.frontier.batches import COMMON_SHARD, from_lines, read_batches
 from crawler.frontier.limits import StoredLimits
 from crawler.frontier.scope import Scope, bars
 from crawler.frontier.task import Task
@@ -134,7 +134,7 @@ def _not_now(store: Store, settings: Settings, found: Facts) -> Decision | None:
 def _waiting_hosts(files: Files, shard: int, zone: str) -> set[str]:
     """Return the hosts of a domain of which URLs wait: its shard has all of them if the domain has limits."""
     hosts: set[str] = set()
-    for data in read_batches(files, shard):
+    for data in chain.from_iterable(read_batches(files, it) for it in {shard, COMMON_SHARD}):
         lines = (line for line in data.splitlines(keepends=True) if zone.encode() in line)
         hosts.update(task.host for task in from_lines(b"".join(lines)))
     return hosts

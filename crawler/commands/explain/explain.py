@@ -18,7 +18,8 @@ from crawler.commands.explain.fate import DONE, NEVER_REQUESTED, NEVER_SEEN, Fac
 from crawler.commands.explain.sentences import as_text
 from crawler.fleet import members
 from crawler.fleet.control import is_paused
-from crawler.fleet.shards import FREE, inboxes, read_owners
+from crawler.fleet.shards import FREE, LOST, inboxes, read_owners
+from crawler.frontier.batches import COMMON_SHARD
 from crawler.frontier.scope import given_priority
 from crawler.frontier.task import ROBOTS, SITEMAP, Task, shard_of
 from crawler.settings import settings as config
@@ -61,7 +62,7 @@ def explain(store: Store, given: str) -> Facts:
     owners = read_owners(store.files, settings.shards)
     for url in meant:
         shard = shard_of(Task.named(url), settings.shards, settings.spread, settings.region_rules)
-        places = [shard, inboxes(owners).get(shard, shard)]
+        places = [shard, inboxes(owners).get(shard, shard), COMMON_SHARD]
         fate = fate_of(store, url, places)
         if fate:
             break
@@ -134,7 +135,7 @@ def _file_path(store: Store, url: str) -> Facts:
 def _owner(files: Files, settings: Settings, names: set[str]) -> Facts:
     """Return who owns the shard, and whether its heartbeat is recent."""
     id = min(names, default=FREE)
-    if id == FREE:
+    if id in (FREE, LOST):
         return {"id": None, "state": FREE}
     worker = members.find(files, settings, id)
     return {name: worker[name] for name in ("id", "state", "age", "machine", "name", "ignored_settings")}

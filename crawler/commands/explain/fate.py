@@ -22,6 +22,7 @@ DONE, WAITING, NEVER_SEEN, NEVER_REQUESTED = "done", "waiting", "never seen", "n
 
 
 def path_of(noun: str, url: str) -> str:
+    """Return where a page, record or failure record is in the store."""
     return f"{noun}/{urls.host(url)}/{urls.key(url)}"
 
 
@@ -63,7 +64,8 @@ def _waiting(files: Files, shards: Iterable[int], name: str) -> Facts | None:
 def next_visit(files: Files, shards: Iterable[int], name: str) -> Facts | None:
     """Return when a page is visited again; None if no visit is planned or ordered."""
     visits = [it for it in _tasks(files, shards, Task.named(name).url) if it.kind == REVISIT and it.subject == name]
-    return _when(min(visits, key=lambda it: it.due)) if visits else None
+    # One that is done may still be in its batch: the next is the last of them, and of two orders the earlier one.
+    return _when(max(visits, key=lambda it: (it.visit, -it.due))) if visits else None
 
 
 def _when(task: Task) -> Facts:

@@ -160,7 +160,7 @@ class Flush:
     def retry_later(self, task: Task, failure: Failure) -> None:
         """Hand a task over to be retried when it is due."""
         self._frontier.hand_over([task])
-        self._frontier.table.put_off(task)
+        self._frontier.table.delay_retry(task)
         self._retries += 1
         self._counters.add("retries")
         self._log_failure(task, failure, "retry", "will retry", attempt=task.attempt)

@@ -155,7 +155,7 @@ class Upkeep:
 
     def _round_interval(self) -> float:
         """Return the seconds until the next round: none while there are batches to read."""
-        if self._frontier.unread:
+        if self._frontier.unread and not self._ending.draining:
             return 0.0
         return IDLE_ROUND_INTERVAL if self.is_idle() else ROUND_INTERVAL
 

@@ -686,3 +686,29 @@ import crawler.crawl.process, crawler.crawl.worker.worker
 assert not sys.modules.keys() & {"crawler.crawl.worker.archive", "crawler.web.warc", "uuid"}
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_worker_that_is_to_end_does_not_spin_over_batches_that_it_will_not_read(
+    root: Path, simulated: Simulate
+) -> None:
+    rounds = 0
+
+    async def get(url: str, **_: Any) -> Fetched:
+        mine.frontier._unread.append((0, "never read.1"))
+        mine.worker.ending.end("stopped")
+        await asyncio.sleep(5.0)
+        return page(url)
+
+    add(frontier_of(root, "other"), Task(A))
+    mine = simulated(get, robots=False)
+    look, upkeep = mine.worker.upkeep._look_ahead, mine.worker.upkeep
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        assert rounds < 2000, "five seconds are some 250 rounds"
+        look()
+
+    upkeep._look_ahead = count  # type: ignore[method-assign]
+    mine.run()
+    assert rounds > 100

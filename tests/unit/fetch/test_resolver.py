@@ -91,6 +91,7 @@ def test_a_machine_without_ipv6_sends_half_of_the_queries(server: NameServer, mo
     assert both == ("192.0.2.3",)
     assert detail(six) == "the name has no address of IPv4, and this machine has no IPv6"
     assert (server.asked("both.test"), server.asked("six.test")) == (1, 1)
+    assert set(ask(server, "localhost")[0]) == {"127.0.0.1", "::1"}, "it may listen on the latter alone"
 
 
 @pytest.mark.skipif(in_a_network_namespace("true") is None, reason="only root may make a network namespace")

@@ -16,7 +16,7 @@ import pytest
 from crawler.errors import StoreAway
 from crawler.fleet.heartbeats import ALL, END, Heartbeat, Seen, Watch, read_counters
 from crawler.fleet.local_lock import LocalLock
-from crawler.fleet.shards import Shards, too_many_workers
+from crawler.fleet.shards import Shards, inboxes, too_many_workers
 from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
 from crawler.store.mount import Files
@@ -265,6 +265,36 @@ def test_a_zombie_notices_that_it_was_buried_when_somebody_has_removed_its_files
     assert bob.beat() is False
     world.rounds(ann)
     assert [heartbeat.id for heartbeat in ann.shards.watch.alive()] == ["ann"]
+
+
+def test_a_zombie_notices_that_it_was_buried_when_somebody_has_removed_its_mark_too(world: World) -> None:
+    ann, bob = world.worker("ann"), world.worker("bob")
+    world.rounds(ann, bob, count=3)
+    world.rounds(ann, count=20)
+    assert len(ann.mine) == 8
+    for path in (world.root / "workers").glob("bob@*.end"):
+        path.unlink()
+    assert bob.beat() is False
+
+
+def test_a_worker_that_was_silent_goes_on_if_its_shards_are_still_its_own(world: World) -> None:
+    bob = world.worker("bob")
+    world.rounds(bob, count=3)
+    for path in (world.root / "workers").glob("bob@*"):  # a call of its own that hung with the mount
+        path.unlink()
+    world.now += 2 * SETTINGS.dead_after
+    assert bob.beat() is True
+
+
+def test_a_shard_whose_owner_has_no_name_of_a_worker_is_taken(world: World) -> None:
+    (world.root / "shards/003@free").rename(world.root / "shards/003@a copy@home")
+    ann = world.worker("ann")
+    world.rounds(ann, count=3)
+    assert len(ann.mine) == 8
+
+
+def test_a_lost_shard_has_no_inbox_but_its_own() -> None:
+    assert inboxes({0: {"lost"}, 1: {"ann"}, 2: {"lost"}, 3: {"free"}, 4: {"ann"}}) == {1: 1, 4: 1}
 
 
 def test_a_worker_that_beats_while_it_is_being_buried_without_its_files_has_no_heir_before_it_ends(

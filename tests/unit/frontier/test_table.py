@@ -722,10 +722,10 @@ def test_a_visit_that_failed_is_not_repeated_for_the_retry_of_an_owner_before_us
     _, host = take(table, 0.0)
     theirs, ours = Task(home(0), 2, attempt=1, due=1.0), Task(home(0), 2, attempt=1, due=5.0)
     if fails == "before":
-        table.put_off(ours)  # and it is in no batch before the next flush
+        table.delay_retry(ours)  # and it is in no batch before the next flush
     table.add(at(0, [theirs]), 2)
     if fails == "after":
-        table.put_off(ours)
+        table.delay_retry(ours)
     table.rest(host, 1.0)
     assert table.take(4.9, True) is None
     table.add(at(0, [ours]), 3)
