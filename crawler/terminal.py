@@ -72,7 +72,7 @@ def many(count: int, noun: str) -> str:
 
 def size(count: float) -> str:
     """Return bytes in one unit."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if count >= unit:
             return f"{count / unit:,.1f} {name}"
     return f"{count:,.0f} bytes"

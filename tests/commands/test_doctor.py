@@ -272,7 +272,7 @@ def test_a_read_only_mount_gets_a_sentence(tmp_path: Path) -> None:
         assert "permissions" in said
 
 
-@pytest.mark.parametrize(("small", "named"), [("size=64m,nr_inodes=40", "inodes"), ("size=256k", "kB")])
+@pytest.mark.parametrize(("small", "named"), [("size=64m,nr_inodes=40", "inodes"), ("size=256k", "KB")])
 def test_a_disk_that_is_too_small_is_named(tmp_path: Path, small: str, named: str) -> None:
     with mounted(tmp_path / "disk", "mount", "-t", "tmpfs", "-o", small, "none") as disk:
         said = complaint(disk, FULL)

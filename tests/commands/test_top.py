@@ -543,7 +543,7 @@ def test_text_is_cut_to_the_columns_that_it_takes(text: str, width: int) -> None
 
 
 def test_times_and_sizes_are_told_in_one_unit() -> None:
-    sizes = {0: "0 bytes", 26.7e3: "26.7 kB", 26.7e6: "26.7 MB", 53e9: "53.0 GB", 1.5e12: "1.5 TB"}
+    sizes = {0: "0 bytes", 26.7e3: "26.7 KB", 26.7e6: "26.7 MB", 53e9: "53.0 GB", 1.5e12: "1.5 TB"}
     assert [size(n) for n in sizes] == [*sizes.values()]
     assert [as_time(t) for t in (0, 59.6, 119, 120, 7199, 7200, 200_000)] == [
         "0 s",
