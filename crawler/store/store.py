@@ -112,6 +112,7 @@ class Store:
         self.root = Path(root)
         self.files = files or Files(self.root)
         self._reread = Reread()
+        self.unreadable = 0  # records and failure records that were listed and could not be read
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.root)!r})"
@@ -378,7 +379,9 @@ class Store:
 
     def _listed_json(self, name: str) -> dict[str, Any] | None:
         """Return what `_json` does for a name that was listed: it is there, or was until just now."""
-        return self._reread(lambda: _parsed(self._get(name)), lambda found: found is not None)
+        found = self._reread(lambda: _parsed(self._get(name)), lambda found: found is not None)
+        self.unreadable += found is None
+        return found
 
     def _json(self, name: str) -> dict[str, Any] | None:
         """Return the JSON object in a file, or None; a part of one may be replaced just now."""

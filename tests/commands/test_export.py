@@ -162,6 +162,16 @@ def export(root: Path, out: Path | str, *flags: str, code: int = 0) -> str:
 # ---- every page in every form
 
 
+def test_records_that_cannot_be_read_are_told(crawled_once: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(crawled_once, tmp_path / "store"))
+    assert "could not be read" not in export(root, tmp_path / "all.csv")
+    broken = next(path for path in sorted((root / "links").glob("*/[!.]*")) if json.loads(path.read_text())["sha224"])
+    broken.write_text("garbage")
+    said = export(root, tmp_path / "pages.csv")
+    assert f"{len(expected(crawled_once)) - 1} pages written" in said
+    assert "warning: left out 1 record that could not be read; `crawler check " in said
+
+
 @pytest.mark.parametrize("form", FILES)
 def test_an_export_holds_every_page_with_its_text(crawled_once: Path, tmp_path: Path, form: str) -> None:
     out = tmp_path / f"pages{form}"

@@ -96,6 +96,9 @@ def run(options: Namespace) -> int:
     finally:
         target.close()
     say(f"{many(target.pages, 'page')} written to {options.out}")
+    if store.unreadable:
+        left_out = f"left out {many(store.unreadable, 'record')} that could not be read"
+        say(f"warning: {left_out}; `crawler check {options.store}` names each", sys.stderr)
     say(f"for the next incremental export: --since {target.next_since}")
     return errors.OVER
 
