@@ -117,6 +117,8 @@ class Result:
     excluded: int = 0
     unwanted: int = 0
     handler_errors: int = 0  # pages for which on_page raised an exception
+    revisits: int = 0  # visits of pages that were stored before
+    changed: int = 0  # how many of these found another page
 
     @property
     def is_over(self) -> bool:
@@ -124,7 +126,7 @@ class Result:
         return self.exit_code in (errors.OVER, errors.NOTHING)
 
 
-COUNTED = ("pages", "redirects", *KINDS, "handler_errors")
+COUNTED = ("pages", "redirects", *KINDS, "handler_errors", "revisits", "changed")
 
 
 def run_crawl(options: argparse.Namespace) -> int:
@@ -179,6 +181,8 @@ def crawl(options: argparse.Namespace, given: dict[str, Any], handler: Handler |
         lock.release()
     elapsed = time.monotonic() - began
     code, said = _last_line(options.store, code, counts["pages"], elapsed, is_later)
+    if counts["revisits"]:
+        said += f"; {many(counts['revisits'], 'visit')} of stored pages, {counts['changed']:,} changed"
     if counts["handler_errors"]:
         said += f"; on_page failed for {many(counts['handler_errors'], 'page')}"
     if not options.quiet:

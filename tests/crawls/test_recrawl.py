@@ -297,6 +297,8 @@ def test_at_the_limit_of_pages_visits_go_on(web: Pages, tmp_path: Path) -> None:
     assert len(stored) == 3
     web.asked.clear()
     crawler("refresh", str(root))
-    crawl(web, root)
+    loud = [it for it in command(web, root) if it != "-q"]
+    ran = subprocess.run(loud, capture_output=True, text=True, check=False)
+    assert ran.stdout.endswith(" pages a second; 3 visits of stored pages, 0 changed\n"), ran.stderr
     assert sorted(path for path, _ in web.asked if path != "/robots.txt") == sorted(stored)
     assert json.loads(crawler("status", str(root), "--json"))["pages"] == 3, "visits are no pages"
