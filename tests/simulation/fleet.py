@@ -13,7 +13,8 @@ from crawler.errors import CrawlerError, StoreError
 from crawler.frontier import rehydrate
 from crawler.frontier.batches import LOSS
 from crawler.settings.settings import Settings
-from crawler.store.inboxes import shards_in
+from crawler.store.directories import leaf_of
+from crawler.store.inboxes import MADE, shards_in
 from crawler.store.mount import Files
 from crawler.store.writer import StoreWriter, open_to_write
 from simulation.checks import Checks, shard_of
@@ -174,4 +175,4 @@ class Fleet:
         names = set(folder.entries) if folder else set()
         is_marked = any(f"frontier/{name}".startswith((rehydrate.MARK, LOSS)) for name in names)
         folders, made = shards_in(names)
-        return is_marked or not made <= folders
+        return leaf_of(MADE) not in names or is_marked or not made <= folders
