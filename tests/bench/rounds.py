@@ -89,7 +89,7 @@ def fresh_disk(folder: Path) -> Iterator[None]:
     servers.run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image))
     servers.run("mount", "-o", "loop", str(image), str(folder))
     yield  # after an error the mount stays until the namespace ends
-    servers.run("umount", str(folder))
+    servers.run("umount", "--lazy", str(folder))  # what was killed may not have let go of it yet
     folder.rmdir()
     image.unlink()
 
