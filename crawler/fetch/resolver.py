@@ -202,7 +202,7 @@ class _Channel:
             overdue.cancel()
             self._finish(future, self._reply(result, error))
 
-        is_here = name.endswith("localhost")  # known without a query, and perhaps only by ::1
+        is_here = name == "localhost" or name.endswith(".localhost")  # known without a query, perhaps only by ::1
         family = socket.AF_UNSPEC if is_here else self._family
         self._channel.getaddrinfo(name, None, family=family, type=socket.SOCK_STREAM, callback=done)
         if self._pending and self._timer is None:
@@ -258,8 +258,9 @@ class _Channel:
         if error == errno.ARES_ENOTFOUND:
             return _Reply(NoAddress("no such host name"), NO_SUCH_NAME_FOR)
         if error is None or error == errno.ARES_ENODATA:
-            only = " of IPv4, and this machine has no IPv6" if self._family == socket.AF_INET else ""
-            return _Reply(NoAddress(f"the name has no address{only}"), NO_SUCH_NAME_FOR)
+            has_both = self._family == socket.AF_UNSPEC
+            lack = "the name has no address" if has_both else "the name has no IPv4 address, and this machine no IPv6"
+            return _Reply(NoAddress(lack), NO_SUCH_NAME_FOR)
         return _Reply(NoAddress(_text(errno.strerror(error))), TROUBLE_FOR)
 
     def _watch(self, fd: int, readable: bool, writable: bool) -> None:

@@ -35,10 +35,10 @@ from crawler.settings.settings import Settings
 from crawler.store.clock import Clock
 from crawler.store.mount import Io
 
-SMALL_PART = 8  # a batch is small if less than MAX_LINES through this of it is not done: then it may be merged
+SMALL_PART = 8  # a batch with fewer than MAX_LINES / SMALL_PART URLs left is small, and may be merged
 MAX_SMALL = 48  # small batches in a shard before the smallest of them are merged
 ADDED_AT_ONCE = 500  # URLs added to the table before visits go on
-FIRST_AT_ONCE = 25  # the same of a long backlog: then a hundredth of what was read, so that pages come from the start
+FIRST_AT_ONCE = 25  # the same at the start of a long backlog, growing with what was read: pages come at once
 LONGEST_STEP = 1.0  # seconds of rewriting batches, one shard after the other, before the worker does other things
 LONGEST_READING = 0.25  # seconds of reading batches before the worker does other things
 LONG_REST = 1800.0  # seconds that a host rests; of shorter rests the next owner knows nothing

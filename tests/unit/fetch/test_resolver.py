@@ -89,7 +89,7 @@ def test_a_machine_without_ipv6_sends_half_of_the_queries(server: NameServer, mo
     monkeypatch.setattr(module, "has_ipv6", lambda: False)
     both, six = ask(server, "both.test", "six.test")
     assert both == ("192.0.2.3",)
-    assert detail(six) == "the name has no address of IPv4, and this machine has no IPv6"
+    assert detail(six) == "the name has no IPv4 address, and this machine no IPv6"
     assert (server.asked("both.test"), server.asked("six.test")) == (1, 1)
     assert set(ask(server, "localhost")[0]) == {"127.0.0.1", "::1"}, "it may listen on the latter alone"
 
